@@ -1,0 +1,60 @@
+# Everything a reader or contributor runs. `make book` and `make test` need nothing but git, make
+# and Python: each brings .venv up to date first (at once when it is). Works with GNU make 3.81.
+
+PYTHON =
+export PYTHON
+
+RUN = .venv/bin/python
+# tests never use a GPU that happens to be there, nor its long runs
+AS_CPU = BOOK_DEVICE=cpu BOOK_SCALE=quick TQDM_DISABLE=1
+PYTEST = $(AS_CPU) PYTHONDONTWRITEBYTECODE=1 $(RUN) -m pytest
+TEST_BOOK = .build/test
+
+.PHONY: help book test lab doctor data lint tidy lock clean environment
+.DEFAULT_GOAL = help
+
+help:    ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+book: environment    ## build the book and print the path of its first page
+	@$(RUN) tools/build_book.py
+
+test: environment lint    ## all tests, as cpu: lint, helpers, every chapter, the built pages
+	@echo "== unit tests"
+	@$(PYTEST) -q tests --ignore=tests/book
+	@echo "== every chapter"
+	@$(PYTEST) -q -p tests.notebooks.count_cells --nbmake chapters
+	@echo "== the built book"
+	@$(AS_CPU) $(RUN) tools/build_book.py --output $(TEST_BOOK)
+	@BOOK_HTML=$(TEST_BOOK)/_build/html $(PYTEST) -q tests/book
+
+lab: environment    ## open the chapters in JupyterLab
+	@$(RUN) -m jupyterlab chapters
+
+doctor: environment    ## say what is wrong with this setup, and the command that mends it
+	@$(RUN) -m helpers doctor
+
+data: environment    ## download the full MNIST and CIFAR-10 (the book works without)
+	@$(RUN) -m helpers data
+
+lint: environment    ## ruff, codespell and mypy
+	@echo "== lint"
+	@$(RUN) -m ruff check --quiet .
+	@$(RUN) -m ruff format --check --quiet . || { echo "run  make tidy  to format"; exit 1; }
+	@$(RUN) -m codespell_lib
+	@$(RUN) -m mypy --no-error-summary
+
+tidy: environment    ## format the code and strip outputs from the chapters
+	@$(RUN) -m ruff check --quiet --fix .
+	@$(RUN) -m ruff format --quiet .
+	@find chapters -name '*.ipynb' -exec $(RUN) -m nbstripout --keep-id {} +
+
+lock:    ## resolve constraints.txt anew and show that every Mac's Python has wheels (needs uv)
+	@sh tools/lock.sh
+
+clean:    ## remove what was built; .venv stays (remove it by hand)
+	@rm -rf _build .build .mypy_cache .ruff_cache
+	@find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+environment:
+	@python=`sh tools/find_python.sh "$(PYTHON)"` && BOOK_GOAL="$(firstword $(MAKECMDGOALS))" "$$python" tools/environment.py

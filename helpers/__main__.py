@@ -1,0 +1,69 @@
+"""``python -m helpers doctor | data``: the book's tools on the command line."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+DATASETS = ("mnist", "cifar10")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 if all is well, 1 if not."""
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] | None = chosen.run
+    if run is None:
+        parser.print_help()
+        return 0
+    return run(chosen)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m helpers", description="The tools of the book PyTorch on Apple Silicon."
+    )
+    parser.set_defaults(run=None)
+    commands = parser.add_subparsers(title="commands", metavar="command")
+    doctor = commands.add_parser("doctor", help="what is wrong with this setup, and what mends it")
+    doctor.set_defaults(run=_doctor)
+    data = commands.add_parser("data", help="download the full MNIST and CIFAR-10")
+    data.add_argument(
+        "names", nargs="*", metavar="name", help=f"{' or '.join(DATASETS)} (default: both)"
+    )
+    data.set_defaults(run=_data, parser=data)
+    return parser
+
+
+# Each command imports what it needs by itself, so that --help answers at once.
+
+
+def _doctor(_: argparse.Namespace) -> int:
+    from helpers.doctor import diagnose
+
+    diagnosis = diagnose()
+    diagnosis.show()
+    return int(diagnosis.failed)
+
+
+def _data(chosen: argparse.Namespace) -> int:
+    """Download each dataset; one that fails does not keep the next from being tried."""
+    for name in chosen.names:
+        if name not in DATASETS:  # argparse's own `choices` refuses an empty list
+            chosen.parser.error(f"no dataset is called '{name}': choose from {', '.join(DATASETS)}")
+    from helpers.data import DataError, download
+
+    failed = False
+    for name in chosen.names or DATASETS:
+        try:
+            print(f"{name}: {download(name)}")
+        except DataError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            failed = True
+    return int(failed)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

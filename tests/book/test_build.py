@@ -1,0 +1,228 @@
+"""tools/build_book.py on a book of two pages, with the real _config.yml: a failure fails twice."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+ROOT = Path(__file__).resolve().parents[2]
+HELPERS = """
+from pathlib import Path
+
+VALUE = 1
+
+def pick_device():
+    return "cpu"
+
+def pick_scale(device):
+    return "quick"
+
+def data_root():
+    return Path(__file__).parent.parent / "datasets"
+"""
+
+
+class Book:
+    """A small book in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder
+        (folder / "helpers").mkdir()
+        (folder / "helpers/__init__.py").write_text(HELPERS)
+        shutil.copy(ROOT / "_config.yml", folder)
+        shutil.copytree(ROOT / "_static", folder / "_static")
+        self.write_toc("chapters/page")
+        self.write("index")
+
+    @property
+    def page(self) -> Path:
+        return self.root / "_build/html/chapters/page.html"
+
+    def write_toc(self, *files: str) -> None:
+        chapters = "".join(f"- file: {file}\n" for file in files)
+        (self.root / "_toc.yml").write_text(
+            f"format: jb-book\nroot: chapters/index\nchapters:\n{chapters}"
+        )
+
+    def write(self, name: str, *code: str, timeout: int = 60) -> None:
+        """Write a chapter: Markdown if it has no code, so that no kernel is started."""
+        (self.root / "chapters").mkdir(exist_ok=True)
+        path = self.root / "chapters" / name
+        if not code:
+            path.with_suffix(".md").write_text(f"# {name}\n\nText.\n")
+            return
+        cells = [new_markdown_cell(f"# {name}"), *map(new_code_cell, code)]
+        kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        metadata = {"kernelspec": kernel, "execution": {"timeout": timeout}}
+        nbformat.write(new_notebook(cells=cells, metadata=metadata), path.with_suffix(".ipynb"))
+
+    def build(self, **environment: str) -> subprocess.CompletedProcess[str]:
+        with self.start(**environment) as process:
+            output = process.communicate(timeout=120)[0]
+        return subprocess.CompletedProcess(process.args, process.returncode, output)
+
+    def start(self, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, str(ROOT / "tools/build_book.py"), "--root", str(self.root)],
+            env={**os.environ, "PYTHONPATH": str(self.root), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def fails_twice(self) -> str:
+        """Build twice, assert that both fail and leave no page to trust, and return the output."""
+        outputs = []
+        for _ in range(2):
+            built = self.build()
+            assert built.returncode != 0, built.stdout
+            assert not (self.root / "_build/html").exists()
+            outputs.append(built.stdout)
+        return outputs[1]
+
+
+@pytest.fixture
+def book(tmp_path):
+    return Book(tmp_path)
+
+
+def test_an_unchanged_book_is_not_built_again(book):
+    book.write("page", "print('a' + 'b')")
+    first = book.build()
+    assert first.returncode == 0, first.stdout
+    assert first.stdout.splitlines()[-1].endswith(str(book.root / "_build/html/index.html"))
+    assert "ab" in book.page.read_text()
+    written = book.page.stat().st_mtime_ns
+    assert "Building" not in book.build().stdout
+    assert book.page.stat().st_mtime_ns == written
+
+
+def test_c44_a_failing_cell_fails_the_build_twice_and_is_shown(book):
+    book.write("page", "x = 3", "def deep():\n    return x / 0\n\ndeep()")
+    output = book.fails_twice()
+    assert "chapters/page.ipynb" in output
+    assert "    return x / 0" in output
+    assert "In[2]" in output
+    assert "ZeroDivisionError: division by zero" in output
+
+
+def test_c43_a_timeout_fails_the_build_loudly(book):
+    book.write("page", "import time; time.sleep(60)", timeout=1)
+    output = book.fails_twice()
+    assert "chapters/page.ipynb" in output
+    assert "timed out" in output
+    assert "time.sleep(60)" in output
+
+
+def test_c50_a_stray_warning_fails_the_build_twice_and_is_shown(book):
+    book.write("page", "import warnings; warnings.warn('stray')")
+    assert "UserWarning: stray" in book.fails_twice()
+
+
+def test_c49_a_missing_toc_entry_fails_the_build_twice(book):
+    book.write("page")
+    book.write_toc("chapters/page", "chapters/forgotten")
+    assert "chapters/forgotten" in book.fails_twice()
+
+
+def test_c49_an_orphan_chapter_fails_the_build_twice(book):
+    book.write("page")
+    book.write("orphan")
+    assert "orphan" in book.fails_twice()
+
+
+def test_an_unresolved_reference_fails_the_build_twice(book):
+    book.write("page")
+    (book.root / "chapters/page.md").write_text("# page\n\nSee {ref}`nowhere`.\n")
+    assert "nowhere" in book.fails_twice()
+
+
+def test_c51_a_changed_helper_reaches_the_page(book):
+    book.write("page", "import helpers\n\nprint('value', helpers.VALUE)")
+    assert book.build().returncode == 0
+    assert "value 1" in book.page.read_text()
+    source = book.root / "helpers/__init__.py"
+    source.write_text(source.read_text().replace("VALUE = 1", "VALUE = 2"))
+    assert book.build().returncode == 0
+    assert "value 2" in book.page.read_text()
+
+
+def test_downloaded_data_and_another_scale_reach_the_page(book):
+    book.write(
+        "page", "import os\n\nprint(os.environ['BOOK_SCALE'], os.path.exists('../datasets/a'))"
+    )
+    assert book.build().returncode == 0
+    assert "quick False" in book.page.read_text()
+    (book.root / "datasets").mkdir()
+    (book.root / "datasets/a").touch()
+    source = book.root / "helpers/__init__.py"
+    source.write_text(source.read_text().replace('"quick"', '"full"'))
+    assert book.build().returncode == 0
+    assert "full True" in book.page.read_text()
+
+
+def test_progress_bars_are_quiet(book):
+    book.write("page", "from tqdm.auto import tqdm\n\nprint(sum(tqdm(range(30))))")
+    built = book.build()
+    assert built.returncode == 0, built.stdout
+    assert "435" in book.page.read_text()
+
+
+def test_c46_jupyter_book_2_is_refused_with_the_pin(book):
+    book.write("page")
+    fake = book.root / "jupyter_book-2.1.7.dist-info"
+    fake.mkdir()
+    (fake / "METADATA").write_text("Metadata-Version: 2.1\nName: jupyter-book\nVersion: 2.1.7\n")
+    built = book.build()
+    assert built.returncode != 0
+    (line,) = built.stdout.splitlines()
+    assert "2.1.7 is installed" in line
+    assert line.endswith('pip install "jupyter-book>=1.0.4,<2"')
+
+
+def test_an_unknown_device_is_refused_in_one_line(book):
+    book.write("page")
+    source = book.root / "helpers/__init__.py"
+    source.write_text(
+        source.read_text().replace('return "cpu"', 'raise ValueError("no device gpu")')
+    )
+    built = book.build()
+    assert (built.returncode, built.stdout) == (1, "no device gpu\n")
+
+
+@pytest.mark.parametrize("ended", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
+def test_an_interrupted_build_leaves_nothing_to_trust_and_can_be_run_again(book, ended):
+    book.write("page", "import pathlib, time\n\npathlib.Path('started').touch()\ntime.sleep(60)")
+    with book.start() as process:
+        deadline = time.monotonic() + 60
+        while not (book.root / "chapters/started").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if ended == signal.SIGINT:
+            os.killpg(process.pid, ended)  # a terminal tells every process
+        else:
+            process.terminate()
+        output = process.communicate(timeout=60)[0]
+    assert process.returncode == 130, output
+    assert not (book.root / "_build/html/.inputs").exists()
+    (book.root / "chapters/started").unlink()
+    book.write("page", "print('a' + 'b')")
+    assert book.build().returncode == 0
+    assert "ab" in book.page.read_text()
+
+
+def test_an_interruption_while_pages_are_written_is_noticed(book):
+    """As after a power cut: pages are there, the stamp, written last, is not."""
+    book.write("page")
+    assert book.build().returncode == 0
+    (book.root / "_build/html/.inputs").unlink()
+    book.page.write_text("half a page")
+    assert book.build().returncode == 0
+    assert "half a page" not in book.page.read_text()
