@@ -11,16 +11,19 @@ def saved_for_backward(fn: Callable[[], object]) -> int:
     """Return the bytes of tensors that autograd keeps for the backward pass of ``fn()``.
 
     ``fn`` must return what holds the graph, usually the loss, and must not run the backward pass
-    itself. Each storage counts once; parameters are left out, since they exist anyway. This is a
-    count of what the forward pass keeps, so it needs no memory counter and works on any device.
+    itself. Each storage counts once; parameters and views of them are left out, since they exist
+    anyway. This is a count of what the forward pass keeps, so it needs no memory counter and
+    works on any device.
     """
     kept: dict[int, int] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        if not isinstance(tensor, nn.Parameter):
+        owner = tensor if tensor._base is None else tensor._base
+        if not isinstance(owner, nn.Parameter):
             storage = tensor.untyped_storage()
             kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        # Detached, because an output that its own graph holds would never be freed.
+        return tensor.detach()
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         result = fn()  # held until counted, so that no storage address is used twice

@@ -1,5 +1,6 @@
 """Memory reports, the out-of-memory texts of every device, and the batch finder."""
 
+import gc
 import weakref
 
 import pytest
@@ -186,6 +187,25 @@ def test_saved_for_backward_counts_each_storage_once_without_parameters():
     assert saved_for_backward(lambda: (images * layer.weight[:2]).sum()) == 32
     with torch.no_grad():
         assert saved_for_backward(lambda: layer(images).sum()) == 0
+
+
+def test_saved_for_backward_leaves_out_views_of_parameters():
+    layer = nn.Linear(4, 4, bias=False)
+    images = torch.ones(2, 4, requires_grad=True)  # so that the transposed weight is kept as well
+    assert saved_for_backward(lambda: layer(images).sum()) == 32
+
+
+def test_saved_for_backward_keeps_nothing_alive():
+    alive = []
+
+    def fn():
+        hidden = torch.ones(2, 4, requires_grad=True).exp()  # its graph keeps its own output
+        alive.append(weakref.ref(hidden))
+        return hidden.sum()
+
+    saved_for_backward(fn)
+    gc.collect()
+    assert alive[0]() is None
 
 
 def test_tensor_bytes_of_module_list_and_optimizer_state():
