@@ -4,6 +4,7 @@ Losses and counts stay on the device until an epoch ends: reading one with ``.it
 step would make the CPU wait for the GPU at every step.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -167,7 +168,9 @@ def fit(
     """Train for ``epochs`` epochs, evaluating after each, and return the ``History``."""
     scaler = make_scaler(device, dtype) if dtype is not None else None
     history = History()
-    for _ in tqdm(range(epochs), desc="epochs", leave=False):
+    # Said explicitly: tqdm's notebook bar does not read its own variable.
+    quiet = os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
+    for _ in tqdm(range(epochs), desc="epochs", leave=False, disable=quiet):
         epoch = train_epoch(
             model,
             train,

@@ -42,6 +42,21 @@ def test_training_learns_and_reports():
     assert history.train[0].seconds > 0
 
 
+def test_c50_a_build_can_silence_the_progress_bar(monkeypatch):
+    seen = []
+
+    def spy(epochs, *, disable, **_):
+        seen.append(disable)
+        return epochs
+
+    monkeypatch.setattr(training, "tqdm", spy)
+    for value in ("1", "0"):
+        monkeypatch.setenv("TQDM_DISABLE", value)
+        model = small_model()
+        fit(model, blobs(), blobs(), sgd(model), device="cpu", epochs=1)
+    assert seen == [True, False]
+
+
 def test_mean_loss_weighs_a_short_last_batch_by_its_images():
     model = small_model()
     batches = blobs(n=25, batch_size=10)
