@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 HELPERS = Path(__file__).resolve().parents[2] / "helpers"
-ORDER = """
-    environment device machine timing memory footprint out_of_memory
-    fetch on_disk images batches data
-    models precision training learning
-    figures
-    diagnosis remedies mps_checks openmp_check doctor
-""".split()
+# fmt: off
+ORDER = [
+    "environment", "device", "machine", "timing", "memory", "footprint", "out_of_memory",
+    "fetch", "on_disk", "images", "batches", "data",
+    "models", "precision", "training", "learning",
+    "figures",
+    "diagnosis", "remedies", "mps_checks", "openmp_check", "doctor",
+]
+# fmt: on
 
 
 def imported(module: str) -> set[str]:
