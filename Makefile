@@ -25,6 +25,8 @@ test: environment lint    ## all tests, as cpu: lint, helpers, every chapter, th
 	@$(PYTEST) -q tests --ignore=tests/book
 	@echo "== every chapter"
 	@$(PYTEST) -q -p tests.notebooks.count_cells --nbmake chapters
+	@echo "== every chapter, on the simulated MPS device"
+	@$(AS_CPU) PYTHONDONTWRITEBYTECODE=1 $(RUN) -m tests.simulated_mps.chapters
 	@echo "== the built book"
 	@$(AS_CPU) $(RUN) tools/build_book.py --output $(TEST_BOOK)
 	@BOOK_HTML=$(TEST_BOOK)/_build/html $(PYTEST) -q tests/book

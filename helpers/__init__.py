@@ -20,6 +20,7 @@ from helpers.data import (
 )
 from helpers.device import (
     DeviceUnavailableError,
+    is_simulated,
     pick_device,
     pick_scale,
     probe,
@@ -74,6 +75,7 @@ __all__ = [
     "format_seconds",
     "has_cifar10",
     "is_out_of_memory",
+    "is_simulated",
     "loader",
     "make_scaler",
     "measure",

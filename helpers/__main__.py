@@ -1,4 +1,4 @@
-"""``python -m helpers doctor | data``: the book's tools on the command line."""
+"""``python -m helpers doctor | data | preflight``: the book's tools on the command line."""
 
 import argparse
 import sys
@@ -8,7 +8,7 @@ DATASETS = ("mnist", "cifar10")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 if all is well, 1 if not."""
+    """Run one command and return its exit code: 0 if all is well, 1 if not, 2 if it cannot run."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
     run: Callable[[argparse.Namespace], int] | None = chosen.run
@@ -31,6 +31,17 @@ def _parser() -> argparse.ArgumentParser:
         "names", nargs="*", metavar="name", help=f"{' or '.join(DATASETS)} (default: both)"
     )
     data.set_defaults(run=_data, parser=data)
+    preflight = commands.add_parser("preflight", help="whether a program for MPS would run there")
+    preflight.add_argument("--json", action="store_true", help="print the report as JSON")
+    preflight.add_argument(
+        "--device",
+        choices=("cpu", "meta"),
+        default="cpu",
+        help="meta: shapes only, for what is larger than this machine's memory (module:function)",
+    )
+    preflight.add_argument("target", help="script.py or module:function")
+    preflight.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
+    preflight.set_defaults(run=_preflight)
     return parser
 
 
@@ -60,6 +71,13 @@ def _data(chosen: argparse.Namespace) -> int:
             print(f"{name}: {error}", file=sys.stderr)
             failed = True
     return int(failed)
+
+
+def _preflight(chosen: argparse.Namespace) -> int:
+    from helpers.preflight.command import check
+
+    shapes = chosen.device == "meta"
+    return check(chosen.target, chosen.arguments, as_json=chosen.json, shapes=shapes)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Which device to compute on, and how to wait for it."""
 
 import os
+import platform
 import random
 import re
 import warnings
@@ -64,6 +65,16 @@ def synchronize(device: torch.device | str) -> None:
         torch.mps.synchronize()
     elif device_type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def is_simulated(device: torch.device | str) -> bool:
+    """Return whether ``device`` is an MPS device without a Mac, as the book's tests simulate it.
+
+    What is timed on it is the time of a CPU.
+    """
+    if torch.device(device).type != "mps" or platform.system() == "Darwin":
+        return False
+    return bool(torch.backends.mps.is_available())
 
 
 def seed_everything(seed: int) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import psutil
 import torch
 
+from helpers.device import is_simulated
+
 CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -168,15 +170,13 @@ def _what_computes(device: torch.device, machine: Machine) -> str:
     if device.type == "cuda" and torch.cuda.is_available():
         return torch.cuda.get_device_name(device)
     chip = machine.chip or f"unknown {platform.machine()} chip"
-    if device.type == "mps":
+    if device.type == "mps" and not is_simulated(device):
         return f"{chip} ({machine.gpu_cores} GPU cores)" if machine.gpu_cores else chip
     return f"{chip} ({machine.cpu_cores} cores)" if machine.cpu_cores else chip
 
 
 def _device_name(device: torch.device) -> str:
-    # MPS exists on macOS only: elsewhere the tests simulate it, and no figure may hide that.
-    simulated = device.type == "mps" and platform.system() != "Darwin"
-    return "simulated mps" if simulated else device.type
+    return f"simulated {device.type}" if is_simulated(device) else device.type
 
 
 def _today() -> str:

@@ -15,7 +15,7 @@ from typing import Self
 
 import torch
 
-from helpers.device import synchronize
+from helpers.device import is_simulated, synchronize
 
 # A sample shorter than this is mostly clock, call and synchronization; calls are then grouped.
 SHORTEST_SAMPLE_S = 1e-3
@@ -71,6 +71,8 @@ class Timing:
     def notes(self) -> tuple[str, ...]:
         """What a reader must know before using the number; empty when there is nothing."""
         notes = []
+        if is_simulated(self.device):
+            notes.append("simulated: not a timing")
         if self.n < 3:
             notes.append(f"only {self.n} sample(s)")
         elif self.iqr_s > WIDE_SPREAD * self.median_s:

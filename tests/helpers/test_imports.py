@@ -15,29 +15,49 @@ ORDER = [
     "models", "precision", "training", "learning",
     "figures",
     "diagnosis", "remedies", "mps_checks", "openmp_check", "doctor",
+    "chips", "mps_ops", "preflight",
+]
+PREFLIGHT = [
+    "places", "operators", "arithmetic", "live_memory", "shapes", "tally", "trace",
+    "as_if_mps", "mac_answers", "report", "run", "command",
 ]
 # fmt: on
 
 
-def imported(module: str) -> set[str]:
-    """Return the modules of helpers that ``module`` imports, at the top or inside a function."""
+def imported(path: Path, package: str) -> set[str]:
+    """Return the modules of ``package`` that a file imports, at the top or inside a function."""
     found = set()
-    for node in ast.walk(ast.parse((HELPERS / f"{module}.py").read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "helpers":
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == package:
             found |= {name.name for name in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("helpers."):
-            found.add(str(node.module).split(".")[1])
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}."):
+            found.add(str(node.module).removeprefix(f"{package}.").split(".")[0])
     return found
 
 
+def modules(folder: Path) -> set[str]:
+    """Return the modules and packages in a folder, without those that only run."""
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+    return files | {path.parent.name for path in folder.glob("*/__init__.py")}
+
+
 def test_every_module_has_its_place():
-    modules = {path.stem for path in HELPERS.glob("*.py")} - {"__init__", "__main__"}
-    assert modules == set(ORDER)
+    assert modules(HELPERS) == set(ORDER)
+    assert modules(HELPERS / "preflight") == set(PREFLIGHT)
 
 
 @pytest.mark.parametrize("module", ORDER)
 def test_a_module_imports_only_what_stands_above_it(module):
-    assert imported(module) <= set(ORDER[: ORDER.index(module)])
+    path = HELPERS / f"{module}.py"
+    above = set(ORDER[: ORDER.index(module)])
+    for file in [path] if path.is_file() else sorted((HELPERS / module).glob("*.py")):
+        assert imported(file, "helpers") - {module} <= above, file.name
+
+
+@pytest.mark.parametrize("module", PREFLIGHT)
+def test_the_parts_of_preflight_as_well(module):
+    found = imported(HELPERS / "preflight" / f"{module}.py", "helpers.preflight")
+    assert found <= set(PREFLIGHT[: PREFLIGHT.index(module)])
 
 
 def test_importing_helpers_leaves_the_heavy_libraries_alone():

@@ -65,7 +65,8 @@ def test_stamp_of_a_cuda_gpu(linux, monkeypatch):
     assert machine.describe_machine().gpu == "NVIDIA H200"
 
 
-def test_simulated_mps_is_called_simulated(linux):
+def test_simulated_mps_is_called_simulated(linux, monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert "· simulated mps ·" in machine.stamp("mps")
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from helpers import device as device_module
 from helpers.timing import (
     Stopwatch,
     Timing,
@@ -93,6 +94,16 @@ def test_wide_spread_and_slowing_down_are_noted():
     heating = Timing("", CPU, 1.0, tuple(1.0 + 0.1 * i for i in range(12)))
     assert any("slower while measured" in note for note in heating.notes)
     assert Timing("", CPU, 1.0, (1.0, 1.01, 0.99)).notes == ()
+
+
+def test_a_timing_on_a_simulated_device_says_that_it_is_none(monkeypatch):
+    timing = Timing("", torch.device("mps"), 1.0, (1.0, 1.0, 1.0))
+    monkeypatch.setattr(device_module.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert timing.notes == ("simulated: not a timing",)
+    assert "simulated: not a timing" in str(timing)
+    monkeypatch.setattr(device_module.platform, "system", lambda: "Darwin")
+    assert timing.notes == ()
 
 
 def test_stopwatch_covers_the_queued_work_and_only_that(fake_device: FakeDevice):

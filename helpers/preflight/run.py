@@ -1,0 +1,202 @@
+"""One run, watched as if it were on MPS: a function's or a script's."""
+
+import contextlib
+import copy
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from helpers import mps_ops
+from helpers.preflight.as_if_mps import AsIfMps
+from helpers.preflight.live_memory import LiveMemory
+from helpers.preflight.mac_answers import mac_answers
+from helpers.preflight.report import Finding, Report
+from helpers.preflight.shapes import Shapes
+from helpers.preflight.tally import Uses
+from helpers.preflight.trace import Trace, onednn
+
+
+def preflight(
+    fn: Callable[..., Any],
+    *args: Any,
+    device: Literal["cpu", "meta"] = "cpu",
+    exact: bool = False,
+    **kwargs: Any,
+) -> Report:
+    """Run ``fn(*args, **kwargs)`` once, on any machine, and report what MPS would make of it.
+
+    ``fn`` is a training step, say. All its tensors count as being on MPS, unless it names "mps"
+    as a device itself: then those that it puts there do, and what is computed from them. Devices
+    named "mps" or "cuda" become the CPU.
+
+    ``device="cpu"`` runs it with values; only convolutions and matrix products of more than half a
+    GFLOP are computed for a batch's first item and repeated, unless ``exact``. ``device="meta"``
+    computes and allocates nothing, for what is larger than this machine's memory: build the model
+    inside ``fn`` (or hand over one that exists). There, a value that the program asks for is 1 or
+    True, and operators that PyTorch composes of others below autograd are not looked into.
+
+    Afterwards parameters, buffers, optimizer state and random generators are as they were before;
+    gradients are None where ``fn`` cleared or made them. What ``fn`` does in Python stays done.
+
+    Errors of ``fn`` pass through. Raises ValueError for another device, and NoValueError where
+    the shape of a result depends on values and ``device`` is "meta".
+    """
+    if device not in ("cpu", "meta"):
+        raise ValueError(f"device must be 'cpu' or 'meta', not {device!r}.")
+    with _Run(shapes=device == "meta", exact=exact, keep=True) as run:
+        fn(*args, **kwargs)
+    return run.report(named=("mps",))
+
+
+def preflight_script(path: str | Path, arguments: Sequence[str] = ()) -> Report:
+    """Run a program written for a GPU as its command line would, and report like ``preflight``.
+
+    If it puts tensors on "mps" or "cuda", those count and what is computed from them, and its
+    other tensors do not. Errors of the program pass through, SystemExit for a failure among them.
+    """
+    path = Path(path)
+    before = sys.argv, sys.path[:]
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        with _Run(shapes=False, exact=False, keep=False) as run, _finished():
+            runpy.run_path(str(path), run_name="__main__")
+    finally:
+        sys.argv, sys.path[:] = before
+    return run.report(named=("mps", "cuda"))
+
+
+@contextlib.contextmanager
+def _finished() -> Iterator[None]:
+    """Take ``sys.exit(0)`` for the end of a program."""
+    try:
+        yield
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+
+
+class _Run:
+    """A block that is watched; what it changes is put back where ``keep`` is set."""
+
+    def __init__(self, *, shapes: bool, exact: bool, keep: bool) -> None:
+        self.keep = keep
+        self.shapes = Shapes() if shapes else None
+        self.memory = LiveMemory()
+        self.trace = Trace(self.memory, self.shapes, exact)
+        self.mode = AsIfMps(self.trace)
+        self._states: dict[torch.optim.Optimizer, dict[Any, Any]] = {}
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> "_Run":
+        with contextlib.ExitStack() as stack:
+            if self.keep:
+                stack.callback(self._put_back)
+                stack.enter_context(torch.random.fork_rng(devices=[]))
+            stack.callback(self.memory.close)
+            stack.enter_context(_as_on_mps())
+            for hook in (
+                register_optimizer_step_pre_hook(self._before_step),
+                register_optimizer_step_post_hook(self._after_step),
+            ):
+                stack.callback(hook.remove)
+            stack.enter_context(mac_answers(self.mode))
+            if self.shapes:
+                stack.enter_context(self.shapes.mode)
+            stack.enter_context(self.trace)
+            stack.enter_context(self.mode)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def report(self, named: tuple[str, ...]) -> Report:
+        """Return what was found; only of the devices in ``named`` if the program named one."""
+        only = not self.mode.named.isdisjoint(named)
+        here, there = self.trace.on_device, self.trace.elsewhere
+        tallies = [here] if only else [here, there]
+
+        def group(category: str) -> dict[Any, Finding]:
+            found: dict[Any, Uses] = {}
+            for tally in tallies:
+                for name, uses in tally.findings.get(category, {}).items():
+                    found.setdefault(name, {}).update(uses)
+            return {name: Finding(uses, _instead(name)) for name, uses in found.items()}
+
+        return Report(
+            missing=group("missing"),
+            unknown=group("unknown"),
+            wide_dtypes=group("wide"),
+            cuda_calls=group("cuda"),
+            refused_calls=group("refused"),
+            limits=group("limits"),
+            on_cpu=group("on cpu"),
+            peak_bytes=self.memory.peak(on_device=only),
+            flops=sum(tally.flops for tally in tallies),
+            bytes_moved=sum(tally.bytes_moved for tally in tallies),
+            operators=sum(tally.operators for tally in tallies),
+            device="meta" if self.shapes else "cpu",
+            torch=torch.__version__,
+            notes=self._notes(),
+        )
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self.shapes and self.shapes.assumed_values:
+            n = self.shapes.assumed_values
+            notes.append(f"{n} values that the program asked for were taken to be 1 or True.")
+        if self.trace.not_followed:
+            names = ", ".join(sorted(self.trace.not_followed))
+            notes.append(f"Made of other operators, and not looked into without values: {names}.")
+        return notes
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if optimizer not in self._states:
+            self._states[optimizer] = {key: copy.copy(of) for key, of in optimizer.state.items()}
+        self.memory.learn_optimizer_state(optimizer)
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.memory.learn_optimizer_state(optimizer)
+
+    def _put_back(self) -> None:
+        self.trace.restore()
+        for optimizer, state in self._states.items():
+            optimizer.state.clear()
+            optimizer.state.update(state)
+        self.memory.restore_gradients()
+
+
+@contextlib.contextmanager
+def _as_on_mps() -> Iterator[None]:
+    """Switch off what the CPU does in its own way and MPS does not."""
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with onednn(enabled=False), sdpa_kernel(SDPBackend.MATH), _uncompiled():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+@contextlib.contextmanager
+def _uncompiled() -> Iterator[None]:
+    """Let compiled functions run as they were written: Metal code for MPS is not made here."""
+    if "torch._dynamo" not in sys.modules:  # it takes seconds to load; without it none is compiled
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def _instead(name: Any) -> str:
+    return mps_ops.alternative(name) if isinstance(name, str) and "::" in name else ""

@@ -1,0 +1,140 @@
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from helpers import __main__ as command
+
+HARD_CODED = """
+    import sys
+
+    import numpy as np
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+    assert torch.backends.mps.is_available()
+    host = torch.from_numpy(np.random.rand(64, 16)).float()  # float64 on the host is no finding
+    labels = torch.randint(0, 4, (64,))
+    model = nn.Linear(16, 4, device="mps")
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler("mps")
+    generator = torch.Generator(device="mps").manual_seed(0)
+    for _ in range(2):
+        x, y = host.to("mps"), labels.to(torch.device("mps:0"))
+        x = x + torch.randn(x.shape, device=x.device, generator=generator)
+        with torch.autocast("mps", dtype=torch.float16):
+            out = model(x)
+            assert out.dtype == torch.float16
+            loss = F.cross_entropy(out, y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        torch.mps.synchronize()
+        print("loss", loss.item(), torch.mps.current_allocated_memory() > 0)
+    torch.save(model.state_dict(), sys.argv[1])
+    model.load_state_dict(torch.load(sys.argv[1], map_location="mps"))
+    torch.mps.empty_cache()
+"""
+
+
+def run(*arguments, folder="."):
+    return subprocess.run(
+        [sys.executable, "-m", "helpers", "preflight", *map(str, arguments)],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(source):
+        path = tmp_path / "train.py"
+        path.write_text(textwrap.dedent(source))
+        return path
+
+    return write
+
+
+def test_a_program_that_hard_codes_mps_runs_clean(script, tmp_path):
+    done = run(script(HARD_CODED), tmp_path / "model.pt", "--json")
+    assert done.returncode == 0, done.stderr + done.stdout
+    report = json.loads(done.stdout)  # what the program prints is not in it
+    assert report["clean"]
+    assert report["flops"] == 2 * 2 * (2 * 64 * 16 * 4)
+    assert report["peak_bytes"]["optimizer_state"] > 0
+    assert report["chips"]["M1"]["fits"] is True
+    assert done.stderr.count("loss") == 2
+    assert done.stderr.count("True") == 2
+
+
+def test_findings_give_exit_code_1_and_name_the_line(script):
+    path = script(
+        """
+        import torch
+        x = torch.ones(3, 3, device="mps")
+        torch.linalg.eig(x)
+        x.double()
+        torch.cuda.synchronize()
+        x.numpy()
+        """
+    )
+    done = run("--json", path)
+    report = json.loads(done.stdout)
+    assert done.returncode == 1
+    lines = {
+        group: [use["line"] for found in report[group].values() for use in found["uses"]]
+        for group in ("missing", "wide_dtypes", "cuda_calls", "refused_calls")
+    }
+    assert lines == {
+        "missing": [4], "wide_dtypes": [5], "cuda_calls": [6], "refused_calls": [7]
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("raise KeyError('mine')", "KeyError: 'mine'.*train.py, line 1"),
+        ("import sys; sys.exit(3)", "exit code 3"),
+        ("import no_such_module", "No module named 'no_such_module'"),
+    ],
+)
+def test_a_program_that_fails_gives_exit_code_2(script, capsys, source, said):
+    assert command.main(["preflight", str(script(source))]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    import re
+
+    assert re.search(said, captured.err)
+
+
+@pytest.mark.parametrize(
+    "target", ["absent.py", "json", "no_such_module:f", "json:no_such_function", "json:__name__"]
+)
+def test_what_is_not_there_gives_exit_code_2(capsys, target):
+    assert command.main(["preflight", target]) == 2
+    assert f"Could not run {target}" in capsys.readouterr().err
+
+
+def test_sys_exit_0_is_the_end_of_a_program(script, capsys):
+    assert command.main(["preflight", str(script("import sys; sys.exit(0)"))]) == 0
+    assert "Nothing found" in capsys.readouterr().out
+
+
+def test_a_function_of_a_module_with_values_and_with_shapes(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\ndef step():\n    return torch.randn(64, 64) @ torch.randn(64, 64)\n"
+    )
+    done = run("mine:step", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Nothing found that MPS lacks" in done.stdout
+    shapes = run("--json", "--device", "meta", "mine:step", folder=tmp_path)
+    assert json.loads(shapes.stdout)["flops"] == 2 * 64**3
+    assert json.loads(shapes.stdout)["device"] == "meta"
+
+
+def test_arguments_after_a_double_dash_are_the_programs(script):
+    path = script("import sys; assert sys.argv[1:] == ['a', '--json'], sys.argv")
+    done = run("--json", path, "a", "--", "--json")
+    assert done.returncode == 0, done.stderr
