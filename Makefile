@@ -1,7 +1,7 @@
 # Everything a reader or contributor runs. `make book` and `make test` need nothing but git, make
 # and Python: each brings .venv up to date first (at once when it is). Works with GNU make 3.81.
 
-PYTHON =
+PYTHON ?=
 export PYTHON
 
 RUN = .venv/bin/python

@@ -49,6 +49,8 @@ def mnist(train: bool = True, full: bool | None = None) -> Images:
     the two must not mix. Damaged files lead to a warning and the bundled digits; with
     ``full=True``, they and missing files raise DataError. Nothing is fetched.
     """
+    if not isinstance(train, bool):
+        raise TypeError(f"train must be True or False, not {train!r}")
     if full is False or not _on_disk("mnist", required=full is True):
         images, labels = _bundled_digits(train)
         source = f"bundled MNIST sample: {len(labels):,} of 5,000 digits"

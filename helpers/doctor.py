@@ -189,6 +189,10 @@ def check_device(mps: mps_checks.Mps) -> Check:
     except (ValueError, devices.DeviceUnavailableError) as error:
         meaning = devices.first_line(str(error))
         return Check("Device", "fail", "none", meaning, "unset BOOK_DEVICE")
+    try:
+        devices.pick_scale(device)
+    except ValueError as error:
+        return Check("Device", "fail", str(device), str(error), "unset BOOK_SCALE")
     if asked.strip().lower() != "auto":
         reason = "the variable BOOK_DEVICE asks for it."
     elif device.type == "cpu":

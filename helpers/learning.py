@@ -24,10 +24,13 @@ def check_learning(
 ) -> list[str]:
     """Return what is wrong with the first ``steps`` training steps; an empty list is healthy.
 
-    Finds gradients that are all zero, parameters that no step changes, and a first loss that
-    differs from the CPU's. Works on copies of the model and the optimizer.
+    Finds gradients that are all zero or not finite, parameters that no step changes, and a first
+    loss that differs from the CPU's. Works on copies of the model and the optimizer. Raises
+    ``ValueError`` for no batches.
     """
     batches = [to_device(batch, device) for batch in islice(batches, steps)]
+    if not batches:
+        raise ValueError("there are no batches, or no steps, to check with")
     problems = _differs_from_cpu(model, batches[0], torch.device(device), loss_fn)
     model, optimizer = copy.deepcopy((model, optimizer))
     before = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
@@ -39,6 +42,8 @@ def check_learning(
         for name, parameter in model.named_parameters():
             if name in before and parameter.grad is not None:
                 size = parameter.grad.abs().max().item()
+                if not math.isfinite(size):
+                    return [*problems, f"the gradient of {name} is infinite or NaN"]
                 largest_gradient[name] = max(largest_gradient[name], size)
         optimizer.step()
     synchronize(device)

@@ -46,8 +46,8 @@ def find_batch_size(
     try. Raises ``BatchDoesNotFitError`` when ``start`` itself does not fit, ``ValueError`` for a
     ``start`` below one or above ``limit``; any error that is not about memory passes through.
     """
-    if not 1 <= start <= limit:
-        raise ValueError(f"start must be from 1 to limit={limit}, not {start}")
+    if not isinstance(start, int) or not 1 <= start <= limit:
+        raise ValueError(f"start must be a whole number from 1 to limit={limit}, not {start}")
     fitting = 0
     batch_size = start
     while batch_size <= limit and _fits(step, batch_size, device):

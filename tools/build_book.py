@@ -29,6 +29,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("_config.yml", "_toc.yml", "chapters", "_static", "tools/build_book.py")
 READ_BY_NOTEBOOKS = ("helpers", "data", "constraints.txt", "requirements.txt", "pyproject.toml")
+DATASETS = ("MNIST/raw/*", "cifar-10-batches-py/*")  # of the data folder, which may be a large one
 EXECUTED = re.compile(r"([^/]+/[^/]+)\.ipynb: Executed notebook in ([\d.]+) s")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -92,6 +93,7 @@ def build(root: Path, output: Path) -> Path:
     config = write_config(root, work / f"{run.name}.yml", cache)
     log = work / "book.log"
     print(f"Building the book on {run.device}, {run.scale} sizes ...", flush=True)
+    warm_font_cache()
     if run_jupyter_book(root, output, config, log, run) or not page.is_file():
         shutil.rmtree(html, ignore_errors=True)
         raise BuildError(
@@ -123,10 +125,10 @@ def find_run() -> Run:
     try:
         device = pick_device()
         scale = pick_scale(device)
-    except (RuntimeError, ValueError) as error:
+        folder = data_root()
+    except (RuntimeError, ValueError) as error:  # DataError is a RuntimeError
         raise BuildError(str(error)) from error
-    folder = data_root()
-    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    files = sorted(path for places in DATASETS for path in folder.glob(places) if path.is_file())
     datasets = "\n".join(f"{path.relative_to(folder)} {path.stat().st_size}" for path in files)
     return Run(str(device), scale, datasets)
 
@@ -165,6 +167,15 @@ def write_config(root: Path, path: Path, cache: Path) -> Path:
     config["execute"]["cache"] = str(cache)
     path.write_text(yaml.safe_dump(config, sort_keys=False))
     return path
+
+
+def warm_font_cache() -> None:
+    """Let matplotlib list this computer's fonts now.
+
+    The first time it can take a while, of which matplotlib tells on standard error; in a chapter
+    that would count as a warning, and fail the build.
+    """
+    import matplotlib.font_manager  # noqa: F401
 
 
 def run_jupyter_book(root: Path, output: Path, config: Path, log: Path, run: Run) -> int:
@@ -229,14 +240,17 @@ def failures(log: str, cache: Path) -> str:
 
 
 def standard_error(notebook: Path, cache: Path) -> list[str]:
-    """Return what an executed notebook wrote to standard error: myst-nb only says that it did."""
+    """Return what a notebook wrote to standard error (myst-nb only says that it did); forget it."""
     from jupyter_cache import get_cache
 
     try:
         found = get_cache(str(cache))
-        executed = found.get_cache_bundle(found.match_cache_file(str(notebook)).pk).nb
+        record = found.match_cache_file(str(notebook))
+        executed = found.get_cache_bundle(record.pk).nb
     except KeyError:  # not executed, so there is nothing to show
         return []
+    # Run it again next time: what it complained of may lie outside the book and be mended by then.
+    found.remove_cache(record.pk)
     outputs = [output for cell in executed.cells for output in cell.get("outputs", [])]
     return [output.text.rstrip() for output in outputs if output.get("name") == "stderr"]
 

@@ -76,7 +76,7 @@ def state_of(root: Path, *, asked_for: str = "") -> str:
     venv = root / ".venv"
     if not venv.exists() and not venv.is_symlink():
         return "missing"
-    if not (venv / "pyvenv.cfg").is_file():
+    if not (venv / "pyvenv.cfg").is_file() and not (venv / "book-stamp.json").is_file():
         raise SetupError(
             f"{venv} exists and is no virtual environment: move it away and try again."
         )
@@ -170,13 +170,16 @@ def explain(error: OSError, root: Path) -> str:
 def create(root: Path, *, why: str) -> None:
     """Make an empty .venv under this interpreter, in place of an unusable one."""
     refuse_without_venv_module()
-    venv = root / ".venv"
+    venv, old = root / ".venv", root / ".build" / "old-venv"
+    shutil.rmtree(old, ignore_errors=True)  # of an interrupted removal
     if why != "missing":
         print(f"Making .venv again: {why}.", flush=True)
-        if venv.is_symlink():
-            venv.unlink()
+        # Out of the way in one step, so that an interruption leaves no half of it behind.
+        venv.rename(old)
+        if old.is_symlink():
+            old.unlink()
         else:
-            shutil.rmtree(venv)
+            shutil.rmtree(old)
     refuse_without_space(root)
     command = [*MAKE_VENV, str(venv)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -127,6 +127,8 @@ class Report:
 
     def __str__(self) -> str:
         """Return the tables of text, at most 80 columns wide."""
+        if not self.operators:
+            return str(self._diagnosis())
         text = io.StringIO()
         Console(file=text, width=80, color_system=None, highlight=False).print(self._chip_table())
         table = "\n".join(line.rstrip() for line in text.getvalue().splitlines())
@@ -159,6 +161,8 @@ class Report:
         return Diagnosis(checks, self._verdict())
 
     def _verdict(self) -> str:
+        if not self.operators and self.clean:
+            return "Nothing to check: no operator ran. Does the program compute with tensors?"
         ran = f"{self.operators:,} operators checked against torch {self.torch}"
         if self.clean:
             return f"Nothing found that MPS lacks: {ran}."

@@ -127,6 +127,19 @@ def test_c50_a_stray_warning_fails_the_build_twice_and_is_shown(book):
     assert "UserWarning: stray" in book.fails_twice()
 
 
+def test_a_warning_whose_cause_is_mended_outside_the_book_does_not_stick(book):
+    trouble = book.root / "trouble"  # no input of the book, so that nothing seems to have changed
+    book.write(
+        "page",
+        "import os, sys\n\nif os.path.exists('../trouble'):\n    print(1, file=sys.stderr)",
+    )
+    trouble.touch()
+    book.fails_twice()
+    trouble.unlink()
+    built = book.build()
+    assert built.returncode == 0, built.stdout
+
+
 def test_c49_a_missing_toc_entry_fails_the_build_twice(book):
     book.write("page")
     book.write_toc("chapters/page", "chapters/forgotten")
@@ -157,12 +170,13 @@ def test_c51_a_changed_helper_reaches_the_page(book):
 
 def test_downloaded_data_and_another_scale_reach_the_page(book):
     book.write(
-        "page", "import os\n\nprint(os.environ['BOOK_SCALE'], os.path.exists('../datasets/a'))"
+        "page",
+        "import os\n\nprint(os.environ['BOOK_SCALE'], os.path.exists('../datasets/MNIST/raw/a'))",
     )
     assert book.build().returncode == 0
     assert "quick False" in book.page.read_text()
-    (book.root / "datasets").mkdir()
-    (book.root / "datasets/a").touch()
+    (book.root / "datasets/MNIST/raw").mkdir(parents=True)
+    (book.root / "datasets/MNIST/raw/a").touch()
     source = book.root / "helpers/__init__.py"
     source.write_text(source.read_text().replace('"quick"', '"full"'))
     assert book.build().returncode == 0
@@ -188,14 +202,13 @@ def test_c46_jupyter_book_2_is_refused_with_the_pin(book):
     assert line.endswith('pip install "jupyter-book>=1.0.4,<2"')
 
 
-def test_an_unknown_device_is_refused_in_one_line(book):
+@pytest.mark.parametrize("answer", ['return "cpu"', "return Path(__file__)"])
+def test_an_unknown_device_or_a_bad_data_folder_is_refused_in_one_line(book, answer):
     book.write("page")
     source = book.root / "helpers/__init__.py"
-    source.write_text(
-        source.read_text().replace('return "cpu"', 'raise ValueError("no device gpu")')
-    )
+    source.write_text(source.read_text().replace(answer, 'raise ValueError("not this") #'))
     built = book.build()
-    assert (built.returncode, built.stdout) == (1, "no device gpu\n")
+    assert (built.returncode, built.stdout) == (1, "not this\n")
 
 
 @pytest.mark.parametrize("ended", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])

@@ -455,6 +455,13 @@ def test_damaged_data_is_named(monkeypatch, tmp_path):
     assert mnist.remedy.endswith("-m helpers data mnist")
 
 
+def test_an_unknown_scale_is_a_failure(monkeypatch):
+    monkeypatch.setenv("BOOK_SCALE", "fast")
+    check = row(diagnose(), "Device")
+    assert check.status == "fail"
+    assert "'quick' or 'full'" in check.meaning
+
+
 def test_explicit_device_is_the_verdict(monkeypatch):
     monkeypatch.setenv("BOOK_DEVICE", "cpu")
     assert (

@@ -89,6 +89,8 @@ def test_c33_finder_stops_at_the_limit():
     assert find_batch_size(lambda n: None, device="cpu", start=3, limit=20) == 12
     with pytest.raises(ValueError, match="limit=4"):
         find_batch_size(lambda n: None, device="cpu", start=8, limit=4)
+    with pytest.raises(ValueError, match="whole number"):
+        find_batch_size(lambda n: None, device="cpu", start=1.5)
 
 
 @pytest.mark.parametrize(

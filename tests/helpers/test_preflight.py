@@ -423,3 +423,9 @@ def test_report_names_forward_and_backward_places_apart():
     assert finding.forward
     assert sum(finding.uses.values()) == 2
     assert len(finding.places) == 1
+
+
+def test_a_program_without_tensors_is_not_called_fit_for_every_mac():
+    text = str(preflight(lambda: None))
+    assert "Nothing to check: no operator ran." in text
+    assert "fits" not in text

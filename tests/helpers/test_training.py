@@ -181,6 +181,21 @@ def test_c22_zero_gradients_are_found():
     assert problems == ["gradients are all zero: nothing can be learned"]
 
 
+def test_c22_gradients_that_are_no_numbers_are_not_called_zero():
+    batches = blobs()
+    batches[0][0][0, 0] = float("nan")
+    model = small_model()
+    problems = check_learning(model, batches, sgd(model), device="cpu")
+    assert problems == ["the gradient of 0.weight is infinite or NaN"]
+
+
+@pytest.mark.parametrize(("batches", "steps"), [([], 3), (blobs(), 0)])
+def test_nothing_to_check_with_is_an_error(batches, steps):
+    model = small_model()
+    with pytest.raises(ValueError, match="no batches, or no steps"):
+        check_learning(model, batches, sgd(model), device="cpu", steps=steps)
+
+
 def test_deliberately_frozen_parameters_are_no_alarm():
     model = small_model()
     model[0].weight.requires_grad_(False)

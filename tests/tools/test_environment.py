@@ -109,6 +109,22 @@ def test_a_moved_folder_is_installed_again(ready, pip):
     assert (pip.calls, environment.state_of(moved)) == (2, "ready")
 
 
+def test_an_interrupted_removal_of_the_old_environment_is_no_obstacle(ready, pip, monkeypatch):
+    def interrupt(path, **_):
+        if path.exists():
+            raise KeyboardInterrupt
+
+    moved = ready.rename(ready.with_name("moved"))
+    with monkeypatch.context() as patched:
+        patched.setattr(environment.shutil, "rmtree", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            environment.bring_up_to_date(moved)
+    assert not (moved / ".venv").exists()
+    environment.bring_up_to_date(moved)
+    assert environment.state_of(moved) == "ready"
+    assert not (moved / ".build/old-venv").exists()
+
+
 def test_a_python_that_is_gone_is_noticed(ready):
     python = ready / ".venv/bin/python"
     python.unlink()
@@ -118,13 +134,13 @@ def test_a_python_that_is_gone_is_noticed(ready):
 
 def test_another_python_is_used_only_if_asked_for(ready):
     stamp = ready / ".venv/book-stamp.json"
-    stamp.write_text(json.dumps({**json.loads(stamp.read_text()), "python": "3.12.1"}))
+    stamp.write_text(json.dumps({**json.loads(stamp.read_text()), "python": "3.99.9"}))
     python = ready / ".venv/bin/python"
     python.unlink()
-    python.write_text("#!/bin/sh\necho 3.12.1\n")
+    python.write_text("#!/bin/sh\necho 3.99.9\n")
     python.chmod(0o755)
     assert environment.state_of(ready) == "ready"
-    assert "3.12.1" in environment.state_of(ready, asked_for="/usr/bin/python3")
+    assert "3.99.9" in environment.state_of(ready, asked_for="/usr/bin/python3")
 
 
 def test_a_folder_named_venv_that_is_none_is_left_alone(checkout):

@@ -1,5 +1,6 @@
 """tools/find_python.sh: a candidate counts only if it runs, newest tested version first."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -69,3 +70,16 @@ def test_the_python_asked_for_is_the_only_candidate(find):
     refused = find("python3.10", python3_13="3.13", python3_10="3.10")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "/nowhere/python does not run" in find("/nowhere/python").stderr
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_make_hands_on_the_python_asked_for(how):
+    command = ["make", "-n", "environment", *(["PYTHON=mine"] if how == "after" else [])]
+    # Not what the make that may run these tests was told.
+    own = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "PYTHON"}
+    variables = {name: value for name, value in os.environ.items() if name not in own}
+    variables |= {"PYTHON": "mine"} if how == "before" else {}
+    done = subprocess.run(
+        command, cwd=SCRIPT.parents[1], env=variables, capture_output=True, text=True
+    )
+    assert 'find_python.sh "mine"' in done.stdout
