@@ -119,7 +119,7 @@ def test_what_is_not_there_gives_exit_code_2(capsys, target):
 
 def test_sys_exit_0_is_the_end_of_a_program(script, capsys):
     assert command.main(["preflight", str(script("import sys; sys.exit(0)"))]) == 0
-    assert "Nothing found" in capsys.readouterr().out
+    assert "Nothing to check" in capsys.readouterr().out
 
 
 def test_a_function_of_a_module_with_values_and_with_shapes(tmp_path):
