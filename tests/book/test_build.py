@@ -76,6 +76,8 @@ class Book:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            # Tests in the background of a shell would pass on that they ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def fails_twice(self) -> str:
