@@ -7,11 +7,11 @@ export PYTHON
 RUN = .venv/bin/python
 # Tests never use a GPU that happens to be there, nor its long runs. Threads that wait without
 # spinning keep them quick on a machine that is also doing something else.
-AS_CPU = BOOK_DEVICE=cpu BOOK_SCALE=quick TQDM_DISABLE=1 OMP_WAIT_POLICY=PASSIVE
+AS_CPU = BOOK_DEVICE=cpu BOOK_SCALE=quick BOOK_STATIC=1 TQDM_DISABLE=1 OMP_WAIT_POLICY=PASSIVE
 PYTEST = $(AS_CPU) PYTHONDONTWRITEBYTECODE=1 $(RUN) -m pytest
 TEST_BOOK = .build/test
 
-.PHONY: help book test lab doctor data lint tidy lock clean environment
+.PHONY: help book test audit lab doctor record data lint tidy lock clean browser environment
 .DEFAULT_GOAL = help
 
 help:    ## list these commands
@@ -20,7 +20,7 @@ help:    ## list these commands
 book: environment    ## build the book and print the path of its first page
 	@$(RUN) tools/build_book.py
 
-test: environment lint    ## all tests, as cpu: lint, helpers, every chapter, the built pages
+test: environment lint browser    ## all tests, as cpu: lint, helpers, every chapter, the built pages
 	@echo "== unit tests"
 	@$(PYTEST) -q tests --ignore=tests/book
 	@echo "== every chapter"
@@ -31,11 +31,18 @@ test: environment lint    ## all tests, as cpu: lint, helpers, every chapter, th
 	@$(AS_CPU) $(RUN) tools/build_book.py --output $(TEST_BOOK)
 	@BOOK_HTML=$(TEST_BOOK)/_build/html $(PYTEST) -q tests/book
 
+audit: environment browser    ## Lighthouse on three pages of the built book (needs Node)
+	@$(AS_CPU) $(RUN) tools/build_book.py --output $(TEST_BOOK)
+	@$(RUN) tools/audit.py $(TEST_BOOK)/_build/html
+
 lab: environment    ## open the chapters in JupyterLab
 	@$(RUN) -m jupyterlab chapters
 
 doctor: environment    ## say what is wrong with this setup, and the command that mends it
 	@$(RUN) -m helpers doctor
+
+record: environment    ## measure this machine, and add a record of it to data/records
+	@$(RUN) -m helpers record
 
 data: environment    ## download the full MNIST and CIFAR-10 (the book works without)
 	@$(RUN) -m helpers data
@@ -58,6 +65,9 @@ lock:    ## resolve constraints.txt anew and show that every Mac's Python has wh
 clean:    ## remove what was built; .venv stays (remove it by hand)
 	@rm -rf _build .build .mypy_cache .ruff_cache
 	@find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+browser: environment
+	@$(RUN) tools/browser.py >/dev/null
 
 environment:
 	@python=`sh tools/find_python.sh "$(PYTHON)"` && BOOK_GOAL="$(firstword $(MAKECMDGOALS))" "$$python" tools/environment.py

@@ -6,6 +6,7 @@ where they are used, so that ``import helpers`` stays quick.
 
 # First, because it remembers the variables that torch started with.
 from helpers import environment as environment
+from helpers.agreement import Agreement, compare_with_cpu
 from helpers.data import (
     DataError,
     Images,
@@ -28,13 +29,14 @@ from helpers.device import (
     synchronize,
 )
 from helpers.footprint import saved_for_backward, tensor_bytes
+from helpers.known_errors import check_known_errors
 from helpers.learning import check_learning
 from helpers.machine import Machine, describe_machine, stamp
 from helpers.memory import MemoryReport, PeakMemory, format_bytes, memory_report, release
 from helpers.models import mnist_cnn, resnet18
 from helpers.out_of_memory import BatchDoesNotFitError, find_batch_size, is_out_of_memory
 from helpers.precision import autocast, autocast_dtype, make_scaler
-from helpers.timing import Stopwatch, Timing, crossover, format_seconds, measure
+from helpers.timing import Stopwatch, Timing, crossover, format_seconds, measure, timed
 from helpers.training import (
     Epoch,
     Evaluation,
@@ -46,6 +48,7 @@ from helpers.training import (
 )
 
 __all__ = [
+    "Agreement",
     "BatchDoesNotFitError",
     "DataError",
     "DeviceUnavailableError",
@@ -61,8 +64,10 @@ __all__ = [
     "Timing",
     "autocast",
     "autocast_dtype",
+    "check_known_errors",
     "check_learning",
     "cifar10",
+    "compare_with_cpu",
     "crossover",
     "data_root",
     "describe_machine",
@@ -92,6 +97,7 @@ __all__ = [
     "stamp",
     "synchronize",
     "tensor_bytes",
+    "timed",
     "to_device",
     "train_epoch",
 ]

@@ -1,8 +1,9 @@
-"""``python -m helpers doctor | data | preflight``: the book's tools on the command line."""
+"""``python -m helpers doctor | data | record | preflight``: the book's tools as commands."""
 
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 DATASETS = ("mnist", "cifar10")
 
@@ -31,6 +32,10 @@ def _parser() -> argparse.ArgumentParser:
         "names", nargs="*", metavar="name", help=f"{' or '.join(DATASETS)} (default: both)"
     )
     data.set_defaults(run=_data, parser=data)
+    record = commands.add_parser("record", help="measure this machine and write a record of it")
+    record.add_argument("--device", help="mps, cuda or cpu (default: the best that works)")
+    record.add_argument("--folder", type=Path, help="to write to (default: data/records)")
+    record.set_defaults(run=_record)
     preflight = commands.add_parser("preflight", help="whether a program for MPS would run there")
     preflight.add_argument("--json", action="store_true", help="print the report as JSON")
     preflight.add_argument(
@@ -71,6 +76,26 @@ def _data(chosen: argparse.Namespace) -> int:
             print(f"{name}: {error}", file=sys.stderr)
             failed = True
     return int(failed)
+
+
+def _record(chosen: argparse.Namespace) -> int:
+    """Run the suite; the file is written at its end, so an interrupted run leaves nothing."""
+    from helpers import records
+    from helpers.device import DeviceUnavailableError, pick_device
+    from helpers.record_suite import record
+
+    folder = chosen.folder or records.FOLDER
+    try:
+        records.check_folder(folder)
+        device = pick_device(chosen.device)
+        print(f"Measuring on {device}: three minutes at most. Ctrl-C stops it and leaves nothing.")
+        made = record(device, say=lambda line: print(line, flush=True))
+        path = records.save_record(made, folder)
+    except (DeviceUnavailableError, ValueError) as error:  # RecordError is a ValueError
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{made}\n{len(made.measurements)} measurements in {made.seconds:.0f} s: {path}")
+    return 0
 
 
 def _preflight(chosen: argparse.Namespace) -> int:

@@ -57,7 +57,7 @@ class Diagnosis(list[Check]):
 
     def __str__(self) -> str:
         text = io.StringIO()
-        self.show(Console(file=text, width=80, color_system=None, highlight=False))
+        self.show(plain_console(text))
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
     def _repr_html_(self) -> str:
@@ -82,6 +82,14 @@ class Diagnosis(list[Check]):
         return table
 
 
+def plain_console(file: io.StringIO) -> Console:
+    """Return a console that writes text without colours, 80 columns wide, into ``file``.
+
+    In a notebook as well, where rich would otherwise show a cell's output and write nothing.
+    """
+    return Console(file=file, width=80, color_system=None, highlight=False, force_jupyter=False)
+
+
 def _html_row(check: Check) -> str:
     details = _html_text(check.found)
     if check.meaning:
@@ -95,5 +103,6 @@ def _html_row(check: Check) -> str:
 
 
 def _html_text(text: str) -> str:
-    """Escape ``text`` and set what stands between backticks as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    """Escape ``text``, keep its lines, and set what stands between backticks as code."""
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    return marked.replace("\n", "<br>")

@@ -13,11 +13,11 @@ from matplotlib_inline.backend_inline import set_matplotlib_formats
 from numpy.typing import ArrayLike
 
 from helpers.machine import stamp
+from helpers.svg import GRID, INK, PAPER, QUIET, SERIES, SVG_SETTINGS
 from helpers.timing import Timing
 from helpers.training import Evaluation, History
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart, without its pale yellow.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLORS = SERIES
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
@@ -28,23 +28,29 @@ def style() -> None:
             "figure.figsize": (7.0, 3.8),
             "figure.dpi": 96,
             "figure.constrained_layout.use": True,
-            "savefig.facecolor": "white",
+            "figure.facecolor": PAPER,
+            "axes.facecolor": "none",
+            "savefig.facecolor": PAPER,
+            "text.color": INK,
+            "axes.edgecolor": INK,
+            "axes.labelcolor": INK,
+            "axes.titlecolor": INK,
+            "xtick.color": INK,
+            "ytick.color": INK,
             "font.size": 11,
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.grid": True,
             "axes.axisbelow": True,
-            "grid.color": "#e3e3e3",
+            "grid.color": GRID,
             "grid.linewidth": 0.8,
             "legend.frameon": False,
             "lines.linewidth": 1.8,
             "lines.markersize": 5,
             "image.cmap": "cividis",
+            "image.interpolation": "none",  # in the file as many pixels as the image has
             "axes.prop_cycle": cycler(color=COLORS) + cycler(marker=MARKERS),
-            # Letters as outlines look the same on every machine; the salt keeps ids the same
-            # from build to build.
-            "svg.fonttype": "path",
-            "svg.hashsalt": "pytorch-on-apple-silicon",
+            **SVG_SETTINGS,
         }
     )
     _svg_in_notebooks()
@@ -54,7 +60,7 @@ def note_machine(axes: Axes, device: torch.device | str) -> Axes:
     """Write the machine, device, PyTorch version and date in small type under the axes."""
     figure = axes.get_figure(root=True)
     assert figure is not None
-    figure.supxlabel(stamp(device), fontsize=7.5, color="#595959", x=0.995, ha="right")
+    figure.supxlabel(stamp(device), fontsize=7.5, color=QUIET, x=0.995, ha="right")
     return axes
 
 
@@ -65,7 +71,7 @@ def plot_samples(timings: Sequence[Timing], axes: Axes | None = None) -> Axes:
         # A fixed ripple spreads the dots, so that the picture is the same for the same data.
         offsets = 0.16 * np.sin(np.arange(timing.n) * 2.4)
         axes.plot(timing.samples_s, row + offsets, linestyle="none", marker="o", alpha=0.5)
-        axes.vlines(timing.median_s, row - 0.32, row + 0.32, color="black")
+        axes.vlines(timing.median_s, row - 0.32, row + 0.32, color=INK)
     axes.set_yticks(range(len(timings)), [timing.label for timing in timings])
     axes.set_ylim(len(timings) - 0.5, -0.5)
     axes.set_xscale("log")
@@ -129,6 +135,7 @@ def plot_confusion(evaluation: Evaluation, classes: Sequence[str]) -> Axes:
                 va="center",
                 fontsize=9,
                 fontweight=weight,
+                color="#111111",  # the cells stay light in a dark page, where INK turns light
             )
     axes.set_xticks(range(n), classes)
     axes.set_yticks(range(n), classes)

@@ -21,6 +21,7 @@ from helpers.device import is_simulated, synchronize
 SHORTEST_SAMPLE_S = 1e-3
 WIDE_SPREAD = 0.25  # interquartile range over median from which a timing is reported as unsteady
 SLOWDOWN = 1.25  # median of the last third over the first third from which heat is suspected
+NOT_A_TIMING = "simulated: not a timing"
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Timing:
         """What a reader must know before using the number; empty when there is nothing."""
         notes = []
         if is_simulated(self.device):
-            notes.append("simulated: not a timing")
+            notes.append(NOT_A_TIMING)
         if self.n < 3:
             notes.append(f"only {self.n} sample(s)")
         elif self.iqr_s > WIDE_SPREAD * self.median_s:
@@ -218,6 +219,14 @@ def most_flops_per_s(device: torch.device | str) -> float:
     if device.type == "mps":
         return _apple_gpu_cores() * 2_048 * 2e9
     return (os.cpu_count() or 1) * 2_048 * 6e9
+
+
+def timed(text: str, device: torch.device | str) -> str:
+    """Return ``text``, which states or heads times or rates of ``device``, marked if they are none.
+
+    On the simulated MPS device "ms per step" becomes "ms per step (simulated: not a timing)".
+    """
+    return f"{text} ({NOT_A_TIMING})" if is_simulated(device) else text
 
 
 def format_seconds(seconds: float) -> str:

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from helpers.data import to_device
 from helpers.precision import autocast, make_scaler
-from helpers.timing import Stopwatch
+from helpers.timing import Stopwatch, timed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,13 +57,17 @@ class Evaluation:
 
 @dataclass
 class History:
-    """What ``fit`` saw, one entry an epoch."""
+    """What ``fit`` saw, one entry an epoch, and the device that it trained on."""
 
     train: list[Epoch] = field(default_factory=list)
     test: list[Evaluation] = field(default_factory=list)
+    device: torch.device | str = "cpu"
 
     def table(self) -> "pd.DataFrame":
-        """Return a table with one row an epoch, epochs counted from 1."""
+        """Return a table with one row an epoch, epochs counted from 1.
+
+        The column "seconds" is that of training; its name says so if they are a simulation's.
+        """
         import pandas as pd
 
         rows = [
@@ -72,7 +76,7 @@ class History:
                 "train accuracy": train.accuracy,
                 "test loss": test.loss,
                 "test accuracy": test.accuracy,
-                "seconds": train.seconds,
+                timed("seconds", self.device): train.seconds,
             }
             for train, test in zip(self.train, self.test, strict=True)
         ]
@@ -167,7 +171,7 @@ def fit(
 ) -> History:
     """Train for ``epochs`` epochs, evaluating after each, and return the ``History``."""
     scaler = make_scaler(device, dtype) if dtype is not None else None
-    history = History()
+    history = History(device=device)
     # Said explicitly: tqdm's notebook bar does not read its own variable.
     quiet = os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
     for _ in tqdm(range(epochs), desc="epochs", leave=False, disable=quiet):

@@ -1,5 +1,7 @@
 """``python -m tests.preflight_accuracy``: preflight against PyTorch's own list of what MPS lacks.
 
+With ``--write`` it also writes ``data/preflight_accuracy.json``, which the book shows.
+
 PyTorch's tests of MPS name the operators that they expect to fail
 (``torch/testing/_internal/common_mps.py``, read with ast: it imports only on a Mac). Here every
 operator of PyTorch's OpInfo database runs in float32, forward and backward, under preflight.
@@ -7,6 +9,7 @@ operator of PyTorch's OpInfo database runs in float32, forward and backward, und
 
 import ast
 import itertools
+import json
 import sys
 import time
 import warnings
@@ -22,6 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from helpers.preflight import Report, preflight
 
+RESULT = Path(__file__).resolve().parent.parent / "data" / "preflight_accuracy.json"
 SAMPLES = 4  # the first of each operator's sample inputs
 # Entries of PyTorch's list that name no missing kernel, dtype or shape; the reason is ours.
 OTHER_REASONS = {
@@ -46,6 +50,11 @@ class Accuracy:
     only_in_backward: dict[str, str] = field(default_factory=dict)
     did_not_run: dict[str, str] = field(default_factory=dict)  # on this CPU
     clean: int = 0
+
+    def to_json(self) -> str:
+        """Return what data/preflight_accuracy.json holds: the torch release, and every group."""
+        result = {"torch": torch.__version__.split("+")[0], **vars(self)}
+        return json.dumps(result, indent=1) + "\n"
 
 
 def expected_to_fail(name: str = "UNIMPLEMENTED_XFAILLIST") -> set[str]:
@@ -145,9 +154,14 @@ def _said(report: Report, phase: str) -> str:
 
 def main() -> int:
     start = time.perf_counter()
+    write, names = "--write" in sys.argv, [each for each in sys.argv[1:] if each != "--write"]
+    if write and names:
+        sys.exit("--write is for all operators, not for some of them")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        accuracy = sweep([op for op in op_db if not sys.argv[1:] or op.name in sys.argv[1:]])
+        accuracy = sweep([op for op in op_db if not names or op.name in names])
+    if write:
+        RESULT.write_text(accuracy.to_json(), encoding="utf-8")
     print(f"torch {torch.__version__}: {time.perf_counter() - start:.0f} s")
     for name, entries in vars(accuracy).items():
         print(f"\n{name.replace('_', ' ')}: {entries if name == 'clean' else len(entries)}")

@@ -27,7 +27,16 @@ from typing import TextIO
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("_config.yml", "_toc.yml", "chapters", "_static", "tools/build_book.py")
+PAGES = (
+    "_config.yml",
+    "_toc.yml",
+    "chapters",
+    "_static",
+    "tools/build_book.py",
+    "tools/book_icons.py",
+    "tools/book_pages.py",
+    "tools/templates",
+)
 READ_BY_NOTEBOOKS = ("helpers", "data", "constraints.txt", "requirements.txt", "pyproject.toml")
 DATASETS = ("MNIST/raw/*", "cifar-10-batches-py/*")  # of the data folder, which may be a large one
 EXECUTED = re.compile(r"([^/]+/[^/]+)\.ipynb: Executed notebook in ([\d.]+) s")
@@ -165,6 +174,11 @@ def write_config(root: Path, path: Path, cache: Path) -> Path:
     """Write _config.yml with the execution cache's folder, which has no command-line option."""
     config = yaml.safe_load((root / "_config.yml").read_text())
     config["execute"]["cache"] = str(cache)
+    # Paths in a configuration count from its own folder, which is another one now.
+    extensions = config["sphinx"]["local_extensions"]
+    config["sphinx"]["local_extensions"] = {
+        name: str(ROOT / extensions[name]) for name in extensions
+    }
     path.write_text(yaml.safe_dump(config, sort_keys=False))
     return path
 
@@ -217,6 +231,7 @@ def notebook_environment(run: Run) -> dict[str, str]:
         **os.environ,
         "BOOK_DEVICE": run.device,
         "BOOK_SCALE": run.scale,
+        "BOOK_STATIC": "1",  # explorers draw all their pictures now
         "TQDM_DISABLE": "1",  # every frame of a progress bar would land on the page
         "JUPYTER_PREFER_ENV_PATH": "1",  # the kernel of .venv, not one of the same name elsewhere
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # a debugger's warning on standard error

@@ -111,6 +111,8 @@ class AsIfMps(TorchFunctionMode):
         crosses = self.trace.on_gpu(tensor) != here
         with self.placing(here) if crosses else contextlib.nullcontext():
             moved: Tensor = func(tensor, *args, **(kwargs or {}))
+            if crosses and here and moved.dtype in WIDE:  # allowed on the CPU, refused on MPS
+                self.trace.on_device.add("wide", moved.dtype, self.trace.use(func.__name__))
             return moved.clone() if crosses and moved is tensor else moved
 
     def _device(self, func: Any, args: Any, kwargs: dict[str, Any]) -> torch.device | None:

@@ -126,7 +126,10 @@ class LiveMemory:
     def _is_gradient(self, parameter: Tensor) -> None:
         gradient: Any = parameter.grad
         if gradient is not None and gradient.layout == torch.strided:
-            self._find(gradient, given=False).kind = "gradients"
+            block = self._find(gradient, given=False)
+            block.kind = "gradients"
+            # It may come from a step done on the CPU: autograd brings it back without an operator.
+            block.on_device = block.on_device or self.on_gpu(parameter)
 
 
 def _size(tensor: Tensor) -> int:

@@ -6,11 +6,10 @@ from html import escape
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from helpers.chips import Chip, chip, chips
-from helpers.diagnosis import Check, Diagnosis
+from helpers.diagnosis import Check, Diagnosis, plain_console
 from helpers.memory import format_bytes
 from helpers.preflight.tally import Use
 from helpers.timing import format_seconds
@@ -130,7 +129,7 @@ class Report:
         if not self.operators:
             return str(self._diagnosis())
         text = io.StringIO()
-        Console(file=text, width=80, color_system=None, highlight=False).print(self._chip_table())
+        plain_console(text).print(self._chip_table())
         table = "\n".join(line.rstrip() for line in text.getvalue().splitlines())
         return f"{self._diagnosis()}\n\n{table}"
 

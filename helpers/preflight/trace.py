@@ -64,6 +64,7 @@ class Trace(TorchDispatchMode):
         self._following: list[str] = []
         self._covered = False  # inside an operator for which MPS has a kernel of its own
         self._forward_places: dict[int, Place | None] = {}  # by autograd's sequence number
+        self._forward_sides: dict[int, bool] = {}  # whether on a device, by the same number
         self._saved: list[tuple[torch.UntypedStorage, torch.UntypedStorage]] = []
 
     def __torch_dispatch__(
@@ -88,10 +89,9 @@ class Trace(TorchDispatchMode):
 
     def use(self, operator: str) -> Use:
         """Return where the program is now; in backward, the line of the forward operator."""
-        if torch._C._current_graph_task_id() == -1:
+        if not _in_backward():
             return Use(caller(), "forward", operator)
-        node: Any = torch._C._current_autograd_node()
-        place = None if node is None else self._forward_places.get(node._sequence_nr())
+        place = self._forward_places.get(_forward_number())
         return Use(place or caller(), "backward", operator)
 
     @contextlib.contextmanager
@@ -193,7 +193,7 @@ class Trace(TorchDispatchMode):
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         new = func.name() == "aten::lift_fresh"  # what torch.tensor() has just made
         pairs = [(tensor, self._see(tensor, given=True, new=new)) for tensor in tensors]
-        on_device = any(block.on_device for _, block in pairs if block)
+        on_device = self._side(any(block.on_device for _, block in pairs if block))
         for tensor, block in pairs:
             if block is None:
                 continue
@@ -203,6 +203,17 @@ class Trace(TorchDispatchMode):
                 block.reported = True
                 self.tally(block.on_device).add("wide", tensor.dtype, self.use("given"))
         return _Inputs(tensors, on_device, operators.layout_key(tensors, kwargs))
+
+    def _side(self, by_inputs: bool) -> bool:
+        """Return whether an operator runs on a device: in backward, if its forward operator did.
+
+        A gradient that comes back from the device to a step done on the CPU still bears its mark,
+        since autograd hands it over without an operator.
+        """
+        if _in_backward():
+            return self._forward_sides.get(_forward_number(), by_inputs)
+        self._forward_sides.setdefault(_newest_number(), by_inputs)
+        return by_inputs
 
     def _see_outputs(self, func: Any, inputs: _Inputs, outputs: Any) -> bool:
         """Note what an operator made; return whether it is on a device that the program named."""
@@ -225,11 +236,8 @@ class Trace(TorchDispatchMode):
         return self.memory.given(tensor, stand_in, new=new)
 
     def _remember_place(self) -> None:
-        if torch._C._current_graph_task_id() == -1:
-            # Autograd makes an operator's node, and so takes its number, just before it runs it.
-            number = torch._C._autograd._get_sequence_nr() - 1
-            if number not in self._forward_places:
-                self._forward_places[number] = caller()
+        if not _in_backward() and (number := _newest_number()) not in self._forward_places:
+            self._forward_places[number] = caller()
 
     def _save_what_is_written(self, func: Any, args: Any, kwargs: Any) -> None:
         for tensor in operators.written_to(func, args, kwargs):
@@ -239,3 +247,23 @@ class Trace(TorchDispatchMode):
                 storage = tensor.untyped_storage()
                 if storage.device.type != "meta":
                     self._saved.append((storage, storage.clone()))
+
+
+def _in_backward() -> bool:
+    in_backward: bool = torch._C._current_graph_task_id() != -1
+    return in_backward
+
+
+def _newest_number() -> int:
+    """Return the sequence number of the operator that runs now, in forward.
+
+    Autograd makes an operator's node, and so takes its number, just before it runs it.
+    """
+    number: int = torch._C._autograd._get_sequence_nr()
+    return number - 1
+
+
+def _forward_number() -> int:
+    """Return the number of the forward operator whose backward runs now; -1 if there is none."""
+    node: Any = torch._C._current_autograd_node()
+    return -1 if node is None else int(node._sequence_nr())

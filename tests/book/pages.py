@@ -47,7 +47,12 @@ def figures_are_described(page: Page) -> Iterator[str]:
         alt = str(image.get("alt", "")).strip()
         if len(alt) < 15 or FILE_NAME.search(alt):
             yield f"image {image.get('src')} has no alternative text (alt={alt!r})"
+    for drawing in page.article.select("svg.figure"):
+        if drawing.get("role") != "img" or len(str(drawing.get("aria-label", "")).strip()) < 15:
+            yield f"a drawing has no alternative text: {drawing.get('aria-label')!r}"
     for image in page.article.select(".cell_output img, .cell_output svg"):
+        if image.find_parent(class_="explore"):
+            continue  # the text around it says what to move and what to look for
         figure = image.find_parent("figure")
         if figure is None or figure.select_one("figcaption .caption-number") is None:
             yield f"a picture from code has no numbered caption: {image.get('src', 'svg')}"
@@ -123,6 +128,26 @@ def widgets_have_state(page: Page) -> Iterator[str]:
             yield f"a widget without state: {model}"
 
 
+def explorers_work_without_a_kernel(page: Page) -> Iterator[str]:
+    """C47, C48: one frame shows, and no slider before the script has made it do something."""
+    for box in page.article.select(".explore"):
+        frames = box.select(":scope > .frame")
+        if [frame.has_attr("hidden") for frame in frames].count(False) != 1:
+            yield f"{box.get('id')}: not just one frame shows"
+        controls = box.select_one(":scope > .controls")
+        if controls is None or not controls.has_attr("hidden"):
+            yield f"{box.get('id')}: its sliders show although they do nothing without script"
+        for slider in box.find_all("input"):
+            if box.find("label", attrs={"for": slider.get("id")}) is None:
+                yield f"{box.get('id')}: a slider without label"
+
+
+def ids_are_unique(page: Page) -> Iterator[str]:
+    ids = [str(tag["id"]) for tag in page.html.find_all(id=True)]
+    for twice in {name for name in ids if ids.count(name) > 1}:
+        yield f"the id {twice} is on the page more than once"
+
+
 def exercises_are_solved(page: Page) -> Iterator[str]:
     exercises = page.article.select(".exercise.admonition")
     solutions = page.article.select(".solution.admonition.dropdown")
@@ -151,6 +176,8 @@ CHECKS = (
     has_no_progress_flood,
     has_no_unresolved_markup,
     widgets_have_state,
+    explorers_work_without_a_kernel,
+    ids_are_unique,
     exercises_are_solved,
     links_lead_somewhere,
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,8 +37,11 @@ class Book:
         self.root = folder
         (folder / "helpers").mkdir()
         (folder / "helpers/__init__.py").write_text(HELPERS)
+        shutil.copy(ROOT / "helpers/svg.py", folder / "helpers")
         shutil.copy(ROOT / "_config.yml", folder)
         shutil.copytree(ROOT / "_static", folder / "_static")
+        (folder / "chapters/reference").mkdir(parents=True)
+        shutil.copy(ROOT / "chapters/reference/references.bib", folder / "chapters/reference")
         self.write_toc("chapters/page")
         self.write("index")
 
@@ -53,7 +57,6 @@ class Book:
 
     def write(self, name: str, *code: str, timeout: int = 60) -> None:
         """Write a chapter: Markdown if it has no code, so that no kernel is started."""
-        (self.root / "chapters").mkdir(exist_ok=True)
         path = self.root / "chapters" / name
         if not code:
             path.with_suffix(".md").write_text(f"# {name}\n\nText.\n")
@@ -190,6 +193,44 @@ def test_progress_bars_are_quiet(book):
     built = book.build()
     assert built.returncode == 0, built.stdout
     assert "435" in book.page.read_text()
+
+
+DRAWS = """import matplotlib.pyplot as plt
+from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+set_matplotlib_formats("svg")
+plt.rcParams.update({"svg.fonttype": "none", "text.color": "#1b1f24"})
+plt.plot([1, 2])
+plt.title("rising");"""
+
+
+def test_a_figure_stands_in_the_page_in_the_colours_of_the_page(book):
+    book.write("page", DRAWS)
+    figure = {"caption": "A line.", "name": "fig-line"}
+    described = {"figure": figure, "image": {"alt": "A line from 1 to 2."}}
+    path = book.root / "chapters/page.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[1].metadata["mystnb"] = described
+    nbformat.write(notebook, path)
+    built = book.build()
+    assert built.returncode == 0, built.stdout
+    page = BeautifulSoup(book.page.read_text(), "html.parser")
+    drawing = page.select_one("figure#fig-line svg.figure")
+    assert drawing["aria-label"] == "A line from 1 to 2."
+    assert "var(--figure-ink" in str(drawing.find("text", string="rising"))
+    assert page.select("article img") == []
+
+
+def test_a_page_is_described_by_its_first_paragraph(book):
+    book.write("page")
+    text = "A first paragraph: 3 < 4, & more. " + "Words and words. " * 20
+    (book.root / "chapters/page.md").write_text(f"# page\n\n{text}\n\nAnother.\n")
+    built = book.build()
+    assert built.returncode == 0, built.stdout
+    page = BeautifulSoup(book.page.read_text(), "html.parser")
+    description = page.find("meta", attrs={"name": "description"})["content"]
+    assert description.startswith("A first paragraph: 3 < 4, & more. Words")
+    assert len(description) <= 160
 
 
 def test_c46_jupyter_book_2_is_refused_with_the_pin(book):

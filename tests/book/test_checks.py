@@ -14,6 +14,12 @@ GOOD = """
 <div class="cell_output">Traceback (most recent call last)</div></div>
 <div class="cell"><div class="cell_output"><figure><img alt="A curve that rises." src="a.svg">
 <figcaption><span class="caption-number">Figure 1</span> Rising.</figcaption></figure></div></div>
+<figure><svg class="figure" role="img" aria-label="A curve that rises."></svg>
+<figcaption><span class="caption-number">Figure 2</span> Rising.</figcaption></figure>
+<div class="cell"><div class="cell_output"><div class="explore" id="e">
+<div class="controls" hidden><label for="e-n">n</label><input id="e-n"></div>
+<div class="frame"><img alt="A curve that rises." src="a.svg"></div><div class="frame" hidden></div>
+</div></div></div>
 <div class="exercise admonition"></div><div class="solution admonition dropdown"></div>
 <div class="cell"><div class="cell_output">100%|###| done</div></div>
 <script type="application/vnd.jupyter.widget-state+json">{"state": {"m1": {}}}</script>
@@ -24,6 +30,8 @@ OUTPUT = '<div class="cell"><div class="cell_output">{}</div></div>'
 FIGURE = OUTPUT.format('<figure><img alt="{}" src="a.svg"><figcaption>{}</figcaption></figure>')
 NUMBER = '<span class="caption-number">Figure 2</span>'
 VIEW = '<script type="application/vnd.jupyter.widget-view+json">{"model_id": "m2"}</script>'
+CONTROLS = '<div class="controls" {}><label for="n">n</label><input id="n"></div>'
+EXPLORER = '<div class="explore"><div class="frame" {}></div><div class="frame" {}></div>{}</div>'
 
 BREAKS = [
     (pages.figures_are_described, FIGURE.format("", NUMBER)),
@@ -31,6 +39,16 @@ BREAKS = [
     (pages.figures_are_described, FIGURE.format("A curve that rises.", "")),
     (pages.figures_are_described, OUTPUT.format('<img alt="A curve that rises." src="a.svg">')),
     (pages.figures_are_described, '<p><img src="a.png"></p>'),
+    (pages.figures_are_described, '<svg class="figure" role="img"></svg>'),
+    (pages.figures_are_described, '<svg class="figure" aria-label="A curve that rises."></svg>'),
+    (pages.explorers_work_without_a_kernel, EXPLORER.format("", "", CONTROLS.format("hidden"))),
+    (pages.explorers_work_without_a_kernel, EXPLORER.format("hidden", "", CONTROLS.format(""))),
+    (pages.explorers_work_without_a_kernel, EXPLORER.format("hidden", "", "")),
+    (
+        pages.explorers_work_without_a_kernel,
+        EXPLORER.format("hidden", "", '<div class="controls" hidden><input id="n"></div>'),
+    ),
+    (pages.ids_are_unique, '<p id="twice"></p><p id="twice"></p>'),
     (pages.errors_are_announced, OUTPUT.format("Traceback (most recent call last)")),
     (pages.errors_are_announced, '<div class="output stderr">a warning</div>'),
     (pages.asks_for_nothing_outside, '<script src="https://cdn.example/a.js"></script>'),

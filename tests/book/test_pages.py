@@ -71,7 +71,7 @@ def test_every_declared_figure_is_on_its_page(entry):
     assert promised - drawn == set()
 
 
-@pytest.mark.parametrize("entry", [e for e in ENTRIES if not e.endswith("index")])
+@pytest.mark.parametrize("entry", [e for e in ENTRIES if (ROOT / f"{e}.ipynb").is_file()])
 def test_every_chapter_says_on_which_machine_it_ran(entry):
     outputs = pages.read(page_of(entry)).article.select(".cell_output")
     assert "torch" in outputs[-1].get_text()

@@ -68,3 +68,16 @@ def test_only_a_failure_fails():
 def test_what_stands_between_backticks_is_code_in_html_and_still_escaped():
     html = Diagnosis([Check("Data", "info", "run `make <data>`")], "done")._repr_html_()
     assert "run <code>make &lt;data&gt;</code>" in html
+
+
+def test_lines_of_a_finding_stay_lines_in_a_notebook():
+    html = Diagnosis(
+        [Check("kernel", "fail", "aten::mode\n  at a.py:3", "why")], "done"
+    )._repr_html_()
+    assert "aten::mode<br>  at a.py:3<br>why" in html
+
+
+def test_it_prints_as_text_in_a_notebook_too(monkeypatch):
+    outside = str(SICK)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert str(SICK) == outside

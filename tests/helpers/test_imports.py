@@ -12,10 +12,11 @@ HELPERS = Path(__file__).resolve().parents[2] / "helpers"
 ORDER = [
     "environment", "device", "machine", "timing", "memory", "footprint", "out_of_memory",
     "fetch", "on_disk", "images", "batches", "data",
-    "models", "precision", "training", "learning",
-    "figures",
+    "models", "precision", "training", "learning", "agreement", "known_errors",
+    "svg", "figures", "explore",
     "diagnosis", "remedies", "mps_checks", "openmp_check", "doctor",
-    "chips", "mps_ops", "preflight",
+    "chips", "mps_ops", "mps_coverage", "metal_source", "preflight",
+    "published", "records", "record_work", "record_suite",
 ]
 PREFLIGHT = [
     "places", "operators", "arithmetic", "live_memory", "shapes", "tally", "trace",

@@ -51,7 +51,7 @@ def test_data_failure_is_one_line_and_an_exit_code(downloads, capsys):
     assert capsys.readouterr().err == ("cifar10: cannot reach the server; the folder is /data\n")
 
 
-@pytest.mark.parametrize("arguments", [["record"], ["data", "imagenet"], ["doctor", "--fix"]])
+@pytest.mark.parametrize("arguments", [["measure"], ["data", "imagenet"], ["doctor", "--fix"]])
 def test_unknown_words_are_refused_with_the_choices(arguments, downloads, capsys):
     with pytest.raises(SystemExit) as stop:
         command.main(arguments)

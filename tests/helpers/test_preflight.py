@@ -177,6 +177,33 @@ def test_numpy_of_a_tensor_on_mps_is_refused():
     assert not preflight(lambda: torch.ones(3, device="mps").cpu().numpy()).refused_calls
 
 
+def test_c18_float64_is_allowed_on_the_cpu_and_refused_when_moved_to_mps():
+    table = torch.from_numpy(np.random.default_rng(0).random((4, 8)))
+
+    def move(how):
+        return how(table).sum()
+
+    assert preflight(move, lambda x: x.float().to("mps")).clean
+    assert preflight(move, lambda x: x.to("mps", torch.float32)).clean
+    report = preflight(move, lambda x: x.to("mps"))  # this line
+    (use,) = report.wide_dtypes[torch.float64].uses
+    assert use.place.text.endswith("# this line")
+
+
+def test_the_backward_of_a_step_that_is_done_on_the_cpu_is_not_on_mps():
+    points = torch.randn(4, 3)
+
+    def step(on_cpu):
+        x = points.to("mps").requires_grad_()
+        values = F.pdist(x.cpu()).to("mps") if on_cpu else F.pdist(x)
+        values.mul(2).sum().backward()
+        assert x.grad.is_mps
+
+    assert preflight(step, on_cpu=True).clean
+    missing = preflight(step, on_cpu=False).missing
+    assert set(missing) == {"aten::_pdist_forward", "aten::_pdist_backward"}
+
+
 def test_adaptive_pool_needs_sizes_that_divide():
     x = torch.randn(1, 2, 6, 6)
     assert "divisible" in next(iter(preflight(lambda: F.adaptive_avg_pool2d(x, 4)).limits))
@@ -429,3 +456,10 @@ def test_a_program_without_tensors_is_not_called_fit_for_every_mac():
     text = str(preflight(lambda: None))
     assert "Nothing to check: no operator ran." in text
     assert "fits" not in text
+
+
+def test_a_report_prints_as_text_in_a_notebook_too(monkeypatch):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    text = str(preflight(lambda: torch.mode(torch.ones(3))))
+    assert "aten::mode" in text
+    assert "Takes at least" in text

@@ -11,6 +11,7 @@ from helpers.timing import (
     format_seconds,
     measure,
     most_flops_per_s,
+    timed,
 )
 from tests.helpers.fake_device import FakeDevice
 
@@ -104,6 +105,15 @@ def test_a_timing_on_a_simulated_device_says_that_it_is_none(monkeypatch):
     assert "simulated: not a timing" in str(timing)
     monkeypatch.setattr(device_module.platform, "system", lambda: "Darwin")
     assert timing.notes == ()
+
+
+def test_other_times_on_a_simulated_device_can_say_so_too(monkeypatch):
+    monkeypatch.setattr(device_module.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert timed("ms per step", "mps") == "ms per step (simulated: not a timing)"
+    assert timed("ms per step", CPU) == "ms per step"
+    monkeypatch.setattr(device_module.platform, "system", lambda: "Darwin")
+    assert timed("ms per step", "mps") == "ms per step"
 
 
 def test_stopwatch_covers_the_queued_work_and_only_that(fake_device: FakeDevice):

@@ -7,10 +7,19 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from helpers import device as device_module
 from helpers import precision, training
 from helpers.learning import check_learning
 from helpers.precision import autocast, autocast_dtype, make_scaler
-from helpers.training import NonFiniteLossError, evaluate, fit, train_epoch
+from helpers.training import (
+    Epoch,
+    Evaluation,
+    History,
+    NonFiniteLossError,
+    evaluate,
+    fit,
+    train_epoch,
+)
 
 
 def blobs(n=60, batch_size=10, seed=0):
@@ -40,6 +49,22 @@ def test_training_learns_and_reports():
     assert table["test accuracy"].iloc[-1] > 0.9
     assert history.train[0].images == 60
     assert history.train[0].seconds > 0
+
+
+def test_seconds_of_a_simulated_device_are_not_called_seconds_alone(monkeypatch):
+    monkeypatch.setattr(device_module.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    nothing = torch.tensor([0])
+    epochs = [Epoch(1.0, 0.5, 2.0, 10)], [Evaluation(1.0, 0.5, nothing, nothing)]
+    assert History(*epochs, device="mps").table().columns[-1] == (
+        "seconds (simulated: not a timing)"
+    )
+    assert History(*epochs, device="cpu").table().columns[-1] == "seconds"
+
+
+def test_a_history_knows_the_device_that_it_trained_on():
+    device, model = torch.device("cpu", 0), small_model()
+    assert fit(model, blobs(), blobs(), sgd(model), device=device, epochs=1).device == device
 
 
 def test_c50_a_build_can_silence_the_progress_bar(monkeypatch):
