@@ -10,6 +10,7 @@ RUN = .venv/bin/python
 AS_CPU = BOOK_DEVICE=cpu BOOK_SCALE=quick BOOK_STATIC=1 TQDM_DISABLE=1 OMP_WAIT_POLICY=PASSIVE
 PYTEST = $(AS_CPU) PYTHONDONTWRITEBYTECODE=1 $(RUN) -m pytest
 TEST_BOOK = .build/test
+EXECUTED = .build/executed
 
 .PHONY: help book test audit lab doctor record data lint tidy lock clean browser environment
 .DEFAULT_GOAL = help
@@ -24,12 +25,13 @@ test: environment lint browser    ## all tests, as cpu: lint, helpers, every cha
 	@echo "== unit tests"
 	@$(PYTEST) -q tests --ignore=tests/book
 	@echo "== every chapter"
-	@$(PYTEST) -q -p tests.notebooks.count_cells --nbmake chapters
+	@rm -rf $(EXECUTED) && mkdir -p $(EXECUTED) && cp -R chapters $(EXECUTED)
+	@$(PYTEST) -q -p tests.notebooks.count_cells --nbmake --overwrite $(EXECUTED)
 	@echo "== every chapter, on the simulated MPS device"
 	@$(AS_CPU) PYTHONDONTWRITEBYTECODE=1 $(RUN) -m tests.simulated_mps.chapters
 	@echo "== the built book"
-	@$(AS_CPU) $(RUN) tools/build_book.py --output $(TEST_BOOK)
-	@BOOK_HTML=$(TEST_BOOK)/_build/html $(PYTEST) -q tests/book
+	@$(AS_CPU) $(RUN) tools/build_book.py --output $(TEST_BOOK) --executed $(EXECUTED)
+	@BOOK_HTML=$(TEST_BOOK)/_build/html $(PYTEST) -q -n 2 --dist loadgroup tests/book
 
 audit: environment browser    ## Lighthouse on three pages of the built book (needs Node)
 	@$(AS_CPU) $(RUN) tools/build_book.py --output $(TEST_BOOK)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from helpers.data import to_device
-from helpers.device import first_line
+from helpers.device import as_device, first_line
 from helpers.precision import autocast
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def compare_with_cpu(
     Raises ``ValueError`` if the model draws random numbers nevertheless, or cannot run in float64,
     and ``TypeError`` for float64 parameters or buffers if the device is mps.
     """
-    device = torch.device(device)
+    device = as_device(device)
     batch = to_device((inputs, targets), "cpu")
     model = _prepared(model, training)
     ours = copy.deepcopy(model)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
+from helpers.device import as_device
 from helpers.images import Images
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ def loader(
     options: dict[str, Any] = {
         "num_workers": workers,
         "persistent_workers": workers > 0,
-        "pin_memory": torch.device(device).type == "cuda" and torch.cuda.is_available(),
+        "pin_memory": as_device(device).type == "cuda" and torch.cuda.is_available(),
         "generator": torch.Generator().manual_seed(seed),
     }
     if isinstance(dataset, Images):
@@ -72,7 +73,7 @@ def to_device(batch: T, device: str | torch.device) -> T:
     A model is moved in place, as by ``model.to(device)``. Raises TypeError with the name of
     every float64 parameter and buffer if the device is mps: narrowing a model is your decision.
     """
-    device = torch.device(device)
+    device = as_device(device)
     if isinstance(batch, nn.Module):
         _refuse_wide_state(batch, device)
         return batch.to(device)

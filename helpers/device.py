@@ -48,6 +48,20 @@ def pick_device(name: str | torch.device | None = None) -> torch.device:
     return device
 
 
+def as_device(device: torch.device | str) -> torch.device:
+    """Return ``device`` as PyTorch's own type; whether it is there is another question.
+
+    Raises ``ValueError`` with the choices for a name that is no device.
+    """
+    try:
+        return torch.device(device)
+    except RuntimeError:
+        raise ValueError(
+            f"'{device}' is no device: choose {', '.join(repr(choice) for choice in CHOICES)}, "
+            "or take what pick_device() returns."
+        ) from None
+
+
 def probe(device: torch.device | str) -> None:
     """Allocate, compute and read back one value on ``device``.
 
@@ -60,7 +74,7 @@ def probe(device: torch.device | str) -> None:
 
 def synchronize(device: torch.device | str) -> None:
     """Wait until all work queued on ``device`` is done; the CPU has no queue to wait for."""
-    device_type = torch.device(device).type
+    device_type = as_device(device).type
     if device_type == "mps":
         torch.mps.synchronize()
     elif device_type == "cuda":
@@ -72,7 +86,7 @@ def is_simulated(device: torch.device | str) -> bool:
 
     What is timed on it is the time of a CPU.
     """
-    if torch.device(device).type != "mps" or platform.system() == "Darwin":
+    if as_device(device).type != "mps" or platform.system() == "Darwin":
         return False
     return bool(torch.backends.mps.is_available())
 
@@ -99,7 +113,7 @@ def pick_scale(device: torch.device | str) -> Scale:
         return "quick" if requested == "quick" else "full"
     if requested:
         raise ValueError(f"BOOK_SCALE is '{requested}'; it can be 'quick' or 'full'.")
-    return "quick" if torch.device(device).type == "cpu" else "full"
+    return "quick" if as_device(device).type == "cpu" else "full"
 
 
 def first_line(message: str) -> str:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.data import to_device
-from helpers.device import synchronize
+from helpers.device import as_device, synchronize
 from helpers.training import Batches, LossFn
 
 
@@ -31,7 +31,7 @@ def check_learning(
     batches = [to_device(batch, device) for batch in islice(batches, steps)]
     if not batches:
         raise ValueError("there are no batches, or no steps, to check with")
-    problems = _differs_from_cpu(model, batches[0], torch.device(device), loss_fn)
+    problems = _differs_from_cpu(model, batches[0], as_device(device), loss_fn)
     model, optimizer = copy.deepcopy((model, optimizer))
     before = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
     largest_gradient = dict.fromkeys(before, 0.0)

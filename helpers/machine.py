@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import torch
 
-from helpers.device import is_simulated
+from helpers.device import as_device, is_simulated
 
 CPU_INFO = Path("/proc/cpuinfo")
 
@@ -58,7 +58,7 @@ def stamp(device: torch.device | str) -> str:
     names no user and no host. The date is ``SOURCE_DATE_EPOCH``'s (UTC) where that is set; a value
     of it that is no whole number of seconds is a ``ValueError``.
     """
-    device = torch.device(device)
+    device = as_device(device)
     machine = describe_machine()
     parts = [
         _what_computes(device, machine),

@@ -8,7 +8,7 @@ from typing import Self
 import psutil
 import torch
 
-from helpers.device import synchronize
+from helpers.device import as_device, synchronize
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class MemoryReport:
 
 def memory_report(device: torch.device | str) -> MemoryReport:
     """Return what is held on ``device`` now; on the CPU only the process's memory is known."""
-    device = torch.device(device)
+    device = as_device(device)
     synchronize(device)
     current = driver = recommended = None
     if device.type == "mps":
@@ -89,7 +89,7 @@ def release(device: torch.device | str) -> int | None:
     cached blocks can only go when nothing refers to them any more. Memory of tensors that a
     variable still holds stays. Returns ``None`` on the CPU, where PyTorch keeps no such cache.
     """
-    device = torch.device(device)
+    device = as_device(device)
     gc.collect()
     synchronize(device)
     if device.type not in ("mps", "cuda"):
@@ -114,7 +114,7 @@ class PeakMemory:
     def __enter__(self) -> Self:
         """Wait for earlier work and start a new peak."""
         synchronize(self.device)
-        device = torch.device(self.device)
+        device = as_device(self.device)
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         elif _peak_bytes(device) is not None:
@@ -130,7 +130,7 @@ class PeakMemory:
         """Read the peak once the block's work is done."""
         if kind is None:
             synchronize(self.device)
-            self.bytes = _peak_bytes(torch.device(self.device))
+            self.bytes = _peak_bytes(as_device(self.device))
 
 
 def format_bytes(n: float) -> str:

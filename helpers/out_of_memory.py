@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from helpers.device import synchronize
+from helpers.device import as_device, synchronize
 from helpers.memory import release
 
 OUT_OF_MEMORY_PHRASES = (
@@ -55,7 +55,7 @@ def find_batch_size(
         batch_size *= 2
     if not fitting:
         raise BatchDoesNotFitError(
-            f"A batch of {start} does not fit on {torch.device(device).type}. Use a smaller model "
+            f"A batch of {start} does not fit on {as_device(device).type}. Use a smaller model "
             "or smaller inputs, close other programs, or free what earlier cells still hold."
         )
     return fitting

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
+from helpers.device import as_device
+
 
 def autocast(
     device: torch.device | str, dtype: torch.dtype | None
@@ -21,7 +23,7 @@ def autocast(
         return nullcontext()
     if dtype not in (torch.float16, torch.bfloat16):
         raise ValueError(f"autocast goes to float16 or bfloat16, not {dtype}; use None for float32")
-    device = torch.device(device)
+    device = as_device(device)
     obstacle = _autocast_obstacle(device, dtype)
     if obstacle:
         warnings.warn(f"computing in float32: {obstacle}", stacklevel=2)
@@ -43,7 +45,7 @@ def make_scaler(device: torch.device | str, dtype: torch.dtype | None) -> torch.
     everything through; the reason is printed once. (MPS can scale since torch 2.8, and this
     package needs 2.9.)
     """
-    device = torch.device(device)
+    device = as_device(device)
     reason = _no_scaling_because(device, dtype)
     if reason:
         _print_once(f"gradient scaling is off: {reason}")

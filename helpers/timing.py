@@ -15,7 +15,7 @@ from typing import Self
 
 import torch
 
-from helpers.device import is_simulated, synchronize
+from helpers.device import as_device, is_simulated, synchronize
 
 # A sample shorter than this is mostly clock, call and synchronization; calls are then grouped.
 SHORTEST_SAMPLE_S = 1e-3
@@ -138,7 +138,7 @@ def measure(
     """
     if min_samples < 1 or max_samples < min_samples:
         raise ValueError("measure needs 1 <= min_samples <= max_samples")
-    device = torch.device(device)
+    device = as_device(device)
     first_s = _seconds(fn, device, calls=1)
     warm_s = [_seconds(fn, device, calls=1) for _ in range(max(warmup, 1))]
     calls = max(1, math.ceil(SHORTEST_SAMPLE_S / max(min(warm_s), 1e-9)))
@@ -213,7 +213,7 @@ def most_flops_per_s(device: torch.device | str) -> float:
     3 GHz; Apple GPU 2,048 per core (128 multiply-adds, taken eightfold for half precision and
     matrix units) at 2 GHz, with 128 cores assumed where the count is unknown.
     """
-    device = torch.device(device)
+    device = as_device(device)
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).multi_processor_count * 16_384 * 3e9
     if device.type == "mps":

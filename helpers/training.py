@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from helpers.data import to_device
+from helpers.device import as_device
 from helpers.precision import autocast, make_scaler
 from helpers.timing import Stopwatch, timed
 
@@ -104,7 +105,7 @@ def train_epoch(
 
     Raises ``NonFiniteLossError`` naming the first bad step, and ``ValueError`` for no batches.
     """
-    device = torch.device(device)
+    device = as_device(device)
     scaler = scaler or torch.amp.GradScaler(device.type, enabled=False)
     ledger = _Ledger(device, dtype)
     model.train()

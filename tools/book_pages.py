@@ -87,14 +87,22 @@ def defer_scripts(head: str) -> str:
     return re.sub(r"<script(?=[^>]* src=)", "<script defer", OPTIONS_SCRIPT.sub("", head))
 
 
-def drop_old_roles(
+MENDED = {
+    # ARIA roles that docutils writes into a list of sources and ARIA has given up
+    ' role="doc-biblioentry"': "",
+    '<div role="list" class="citation-list">': '<div class="citation-list">',
+    # sphinx-exercise gives every exercise of a page the same two ids
+    '<section id="exercise-content">': "<section>",
+    '<section id="solution-content">': "<section>",
+}
+
+
+def mend_markup(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Take from a list of sources the ARIA roles that docutils writes and ARIA has given up."""
-    body = context.get("body", "").replace(' role="doc-biblioentry"', "")
-    context["body"] = body.replace(
-        '<div role="list" class="citation-list">', '<div class="citation-list">'
-    )
+    """Put right what the libraries write into a page that no page should have."""
+    for wrong, right in MENDED.items():
+        context["body"] = context.get("body", "").replace(wrong, right)
 
 
 def add_templates(app: Sphinx, config: Config) -> None:
@@ -106,5 +114,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", add_templates)
     app.connect("html-page-context", add_description)
     app.connect("html-page-context", lighten_page)
-    app.connect("html-page-context", drop_old_roles)
+    app.connect("html-page-context", mend_markup)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

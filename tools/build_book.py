@@ -65,11 +65,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=Path, default=ROOT, help="the folder of _config.yml")
     parser.add_argument("--output", type=Path, help="where to put _build (default: the root)")
+    parser.add_argument("--executed", type=Path, help="executed copies of the notebooks, to use")
     options = parser.parse_args()
     root = options.root.resolve()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # to be ended is to be interrupted
     try:
-        print(f"The book is built: open {build(root, (options.output or root).resolve())}")
+        page = build(root, (options.output or root).resolve(), options.executed)
+        print(f"The book is built: open {page}")
     except BuildError as problem:
         print(problem, file=sys.stderr)
         return 1
@@ -85,8 +87,11 @@ def main() -> int:
     return 0
 
 
-def build(root: Path, output: Path) -> Path:
-    """Build root's book under output/_build unless it is there already; return its first page."""
+def build(root: Path, output: Path, executed: Path | None = None) -> Path:
+    """Build root's book under output/_build unless it is there already; return its first page.
+
+    ``executed`` holds copies of the notebooks that the tests ran: these are not run again.
+    """
     refuse_other_jupyter_book()
     run = find_run()
     html = output / "_build" / "html"
@@ -97,6 +102,10 @@ def build(root: Path, output: Path) -> Path:
 
     work = root / ".build"
     cache = prepare_cache(work / "cache", run, fingerprint(root, READ_BY_NOTEBOOKS, run))
+    if executed is not None:
+        from executed import hand_over  # beside this file
+
+        hand_over(executed.resolve(), root, cache)
     for old in (html, output / "_build" / ".doctrees", output / "_build" / "jupyter_execute"):
         shutil.rmtree(old, ignore_errors=True)
     config = write_config(root, work / f"{run.name}.yml", cache)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from helpers.device import first_line
+from helpers.device import as_device, first_line
 from helpers.known_errors.probes import Pairs
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Verdicts(list[Verdict]):
 
 def check(error: KnownError, device: torch.device | str) -> Verdict:
     """Run one probe on ``device`` and say what it found; raises nothing."""
-    device = torch.device(device)
+    device = as_device(device)
     if device.type in error.not_on:
         return Verdict(error, "not applicable", error.not_on[device.type])
     try:

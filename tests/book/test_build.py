@@ -11,6 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,14 +67,15 @@ class Book:
         metadata = {"kernelspec": kernel, "execution": {"timeout": timeout}}
         nbformat.write(new_notebook(cells=cells, metadata=metadata), path.with_suffix(".ipynb"))
 
-    def build(self, **environment: str) -> subprocess.CompletedProcess[str]:
-        with self.start(**environment) as process:
+    def build(self, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        with self.start(*options, **environment) as process:
             output = process.communicate(timeout=120)[0]
         return subprocess.CompletedProcess(process.args, process.returncode, output)
 
-    def start(self, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *options: str, **environment: str) -> subprocess.Popen[str]:
+        program = str(ROOT / "tools/build_book.py")
         return subprocess.Popen(
-            [sys.executable, str(ROOT / "tools/build_book.py"), "--root", str(self.root)],
+            [sys.executable, program, "--root", str(self.root), *options],
             env={**os.environ, "PYTHONPATH": str(self.root), **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -193,6 +195,20 @@ def test_progress_bars_are_quiet(book):
     built = book.build()
     assert built.returncode == 0, built.stdout
     assert "435" in book.page.read_text()
+
+
+def test_a_notebook_that_the_tests_executed_is_not_run_again(book):
+    book.write("page", "import time\n\nprint('at', time.time_ns())")
+    source = book.root / "chapters/page.ipynb"
+    executed = book.root / ".build/executed/chapters/page.ipynb"
+    executed.parent.mkdir(parents=True)
+    notebook = nbformat.read(source, as_version=4)
+    NotebookClient(notebook).execute()
+    nbformat.write(notebook, executed)
+    built = book.build("--executed", str(book.root / ".build/executed"))
+    assert built.returncode == 0, built.stdout
+    assert "chapters/page" not in built.stdout  # it names what it runs
+    assert notebook.cells[1].outputs[0].text.strip() in book.page.read_text()
 
 
 DRAWS = """import matplotlib.pyplot as plt

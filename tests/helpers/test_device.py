@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import helpers
 from helpers import device as device_module
 from helpers.device import (
     DeviceUnavailableError,
@@ -179,3 +180,19 @@ def test_auto_on_a_healthy_cpu_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert pick_device().type == "cpu"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda device: helpers.measure(lambda: None, device=device),
+        helpers.memory_report,
+        lambda device: helpers.loader(helpers.fake_images(2, side=4), 2, device=device),
+        lambda device: helpers.to_device(torch.ones(1), device),
+        lambda device: helpers.make_scaler(device, torch.float16),
+        helpers.stamp,
+    ],
+)
+def test_c09_every_helper_answers_a_name_that_is_no_device_with_the_choices(use):
+    with pytest.raises(ValueError, match="'gpu' is no device: choose 'mps', 'cuda', 'cpu'"):
+        use("gpu")
