@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import html
 import os
 import platform
 import re
@@ -40,6 +41,17 @@ PAGES = (
 READ_BY_NOTEBOOKS = ("helpers", "data", "constraints.txt", "requirements.txt", "pyproject.toml")
 DATASETS = ("MNIST/raw/*", "cifar-10-batches-py/*")  # of the data folder, which may be a large one
 EXECUTED = re.compile(r"([^/]+/[^/]+)\.ipynb: Executed notebook in ([\d.]+) s")
+ENTRANCE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<link rel="icon" href="_static/favicon.svg">
+<meta http-equiv="refresh" content="0; url={first}">
+</head>
+<body><p><a href="{first}">{title}</a></p></body>
+</html>
+"""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -94,8 +106,8 @@ def build(root: Path, output: Path, executed: Path | None = None) -> Path:
     """
     refuse_other_jupyter_book()
     run = find_run()
-    html = output / "_build" / "html"
-    page, stamp = html / "index.html", html / ".inputs"
+    pages = output / "_build" / "html"
+    page, stamp = pages / "index.html", pages / ".inputs"
     inputs = fingerprint(root, (*PAGES, *READ_BY_NOTEBOOKS), run)
     if page.is_file() and stamp.is_file() and stamp.read_text() == inputs:
         return page
@@ -106,19 +118,31 @@ def build(root: Path, output: Path, executed: Path | None = None) -> Path:
         from executed import hand_over  # beside this file
 
         hand_over(executed.resolve(), root, cache)
-    for old in (html, output / "_build" / ".doctrees", output / "_build" / "jupyter_execute"):
+    for old in (pages, output / "_build" / ".doctrees", output / "_build" / "jupyter_execute"):
         shutil.rmtree(old, ignore_errors=True)
     config = write_config(root, work / f"{run.name}.yml", cache)
     log = work / "book.log"
     print(f"Building the book on {run.device}, {run.scale} sizes ...", flush=True)
     warm_font_cache()
     if run_jupyter_book(root, output, config, log, run) or not page.is_file():
-        shutil.rmtree(html, ignore_errors=True)
+        shutil.rmtree(pages, ignore_errors=True)
         raise BuildError(
             f"\n{failures(log.read_text(), cache)}\nThe book was not built. The whole log: {log}"
         )
+    page.write_text(entrance(root))
     stamp.write_text(inputs)
     return page
+
+
+def entrance(root: Path) -> str:
+    """Return the page at the top, which leads to the book's first page.
+
+    jupyter-book's own is one tag: no language, no title, and a browser asks the server for an icon
+    that is not there.
+    """
+    title = html.escape(yaml.safe_load((root / "_config.yml").read_text())["title"])
+    first = f"{yaml.safe_load((root / '_toc.yml').read_text())['root']}.html"
+    return ENTRANCE.format(title=title, first=first)
 
 
 def refuse_other_jupyter_book() -> None:

@@ -107,6 +107,10 @@ def test_an_unchanged_book_is_not_built_again(book):
     assert first.returncode == 0, first.stdout
     assert first.stdout.splitlines()[-1].endswith(str(book.root / "_build/html/index.html"))
     assert "ab" in book.page.read_text()
+    entrance = BeautifulSoup((book.root / "_build/html/index.html").read_text(), "html.parser")
+    assert entrance.title.text == "PyTorch on Apple Silicon"
+    assert (book.root / "_build/html" / entrance.a["href"]).is_file()
+    assert (book.root / "_build/html" / entrance.find(rel="icon")["href"]).is_file()
     written = book.page.stat().st_mtime_ns
     assert "Building" not in book.build().stdout
     assert book.page.stat().st_mtime_ns == written
