@@ -23,7 +23,7 @@ book: environment    ## build the book and print the path of its first page
 
 test: environment lint browser    ## all tests, as cpu: lint, helpers, every chapter, the built pages
 	@echo "== unit tests"
-	@$(PYTEST) -q tests --ignore=tests/book
+	@$(PYTEST) -q -n 2 tests --ignore=tests/book
 	@echo "== every chapter"
 	@rm -rf $(EXECUTED) && mkdir -p $(EXECUTED) && cp -R chapters $(EXECUTED)
 	@$(PYTEST) -q -p tests.notebooks.count_cells --nbmake --overwrite $(EXECUTED)
