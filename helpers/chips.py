@@ -51,11 +51,14 @@ def chips(path: Path = CSV) -> tuple[Chip, ...]:
 
     Raises ChipsError naming the file, the line, the column and the reason where a row is wrong.
     """
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        if set(reader.fieldnames or ()) != set(_COLUMNS):
-            raise ChipsError(f"{path}: the columns must be {', '.join(_COLUMNS)}.")
-        rows = tuple(_chip(row, f"{path}, line {reader.line_num}") for row in reader)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            if set(reader.fieldnames or ()) != set(_COLUMNS):
+                raise ChipsError(f"{path}: the columns must be {', '.join(_COLUMNS)}.")
+            rows = tuple(_chip(row, f"{path}, line {reader.line_num}") for row in reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ChipsError(f"{path}: is no table of comma-separated text: {error}.") from error
     names = [row.chip for row in rows]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ChipsError(f"{path}: twice in the table: {', '.join(sorted(twice))}.")

@@ -49,16 +49,21 @@ def published(path: Path = CSV) -> Mapping[str, Figure]:
 
     Raises PublishedError naming the file, the line, the column and the reason where a row is wrong.
     """
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        if set(reader.fieldnames or ()) != set(_COLUMNS):
-            raise PublishedError(f"{path}: the columns must be {', '.join(_COLUMNS)}.")
-        figures: dict[str, Figure] = {}
-        for row in reader:
-            figure = _figure(row, f"{path}, line {reader.line_num}")
-            if figure.id in figures:
-                raise PublishedError(f"{path}, line {reader.line_num}: id {figure.id!r} is taken.")
-            figures[figure.id] = figure
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            if set(reader.fieldnames or ()) != set(_COLUMNS):
+                raise PublishedError(f"{path}: the columns must be {', '.join(_COLUMNS)}.")
+            figures: dict[str, Figure] = {}
+            for row in reader:
+                figure = _figure(row, f"{path}, line {reader.line_num}")
+                if figure.id in figures:
+                    raise PublishedError(
+                        f"{path}, line {reader.line_num}: id {figure.id!r} is taken."
+                    )
+                figures[figure.id] = figure
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise PublishedError(f"{path}: is no table of comma-separated text: {error}.") from error
     return MappingProxyType(figures)
 
 

@@ -97,8 +97,9 @@ class Record:
     @property
     def stem(self) -> str:
         """File name without number and ending: ``apple-m2-pro-mps-torch2.14.1-2026-11-30``."""
-        chip = re.sub(r"[^a-z0-9]+", "-", self.chip.lower()).strip("-")
-        return f"{chip}-{self.device}-torch{self.machine.torch.split('+')[0]}-{self.date}"
+        chip = re.sub(r"[^a-z0-9]+", "-", self.chip.lower()).strip("-")[:60] or "chip"
+        torch = re.sub(r"[^A-Za-z0-9.]+", "-", self.machine.torch.split("+")[0])
+        return f"{chip}-{self.device}-torch{torch}-{self.date}"
 
     def of(self, workload: str, dtype: str = "float32") -> dict[int, Measurement]:
         """Return the measurements of a workload by size."""
@@ -158,10 +159,17 @@ def save_record(record: Record, folder: Path = FOLDER) -> Path:
     """
     content = {"format": FORMAT, **asdict(record)}
     text = json.dumps(content, indent=1, ensure_ascii=False)
-    if problem := next(problems(json.loads(text)), None):
+    try:
+        problem = next(problems(json.loads(text, parse_constant=_no_number)), None)
+    except ValueError as error:
+        problem = str(error)
+    if problem:
         raise RecordError(f"this record would not be readable: {problem}")
     check_folder(folder)
-    path = _new_file(folder, record.stem)
+    try:
+        path = _new_file(folder, record.stem)
+    except OSError as error:
+        raise RecordError(f"Cannot write to {folder}: {error.strerror}.") from error
     part = path.with_suffix(".part")
     try:
         part.write_text(text + "\n", encoding="utf-8")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from helpers.device import first_line
 from helpers.preflight.places import INSTALLED
 from helpers.preflight.report import Report
 from helpers.preflight.run import preflight, preflight_script
@@ -42,6 +43,10 @@ def _program_arguments(arguments: list[str], as_json: bool) -> tuple[list[str], 
 
 def _report(target: str, arguments: list[str], shapes: bool) -> Report:
     if Path(target).is_file():
+        if target.endswith(".ipynb"):
+            raise ValueError(
+                "a notebook is no script: jupyter nbconvert --to script makes one of it"
+            )
         if shapes:
             raise ValueError("--device meta is for module:function; a script runs with values")
         return preflight_script(target, arguments)
@@ -71,5 +76,8 @@ def _why(target: str, error: BaseException) -> str:
     ours = str(Path(__file__).parent)
     own = [frame for frame in frames if not frame.filename.startswith((ours, *INSTALLED))]
     where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-    said = f"it ended with exit code {error.code}" if isinstance(error, SystemExit) else ""
-    return f"Could not run {target}: {said or f'{type(error).__name__}: {error}'}{where}"
+    if isinstance(error, SystemExit):
+        said = f"it ended with exit code {error.code}"
+    else:
+        said = f"{type(error).__name__}: {first_line(str(error))}"
+    return f"Could not run {target}: {said}{where}"

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import runpy
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -94,6 +95,7 @@ class _Run:
         self.memory = LiveMemory()
         self.trace = Trace(self.memory, self.shapes, exact)
         self.mode = AsIfMps(self.trace)
+        self.threads: list[str] = []
         self._states: dict[torch.optim.Optimizer, dict[Any, Any]] = {}
         self._stack = contextlib.ExitStack()
 
@@ -104,6 +106,7 @@ class _Run:
                 stack.enter_context(torch.random.fork_rng(devices=[]))
             stack.callback(self.memory.close)
             stack.enter_context(_as_on_mps())
+            stack.enter_context(_threads_noted(self.threads))
             for hook in (
                 register_optimizer_step_pre_hook(self._before_step),
                 register_optimizer_step_post_hook(self._after_step),
@@ -152,6 +155,10 @@ class _Run:
 
     def _notes(self) -> list[str]:
         notes = []
+        if self.threads:
+            notes.append(
+                f"{len(self.threads)} thread(s) were started; what they computed was not checked."
+            )
         if self.shapes and self.shapes.assumed_values:
             n = self.shapes.assumed_values
             notes.append(f"{n} values that the program asked for were taken to be 1 or True.")
@@ -174,6 +181,22 @@ class _Run:
             optimizer.state.clear()
             optimizer.state.update(state)
         self.memory.restore_gradients()
+
+
+@contextlib.contextmanager
+def _threads_noted(started: list[str]) -> Iterator[None]:
+    """Note the threads that are started: the modes that watch operators see their own only."""
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        started.append(thread.name)
+        start(thread)
+
+    threading.Thread.start = noted  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        threading.Thread.start = start  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager

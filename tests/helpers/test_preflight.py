@@ -1,5 +1,6 @@
 import contextlib
 import itertools
+import threading
 import warnings
 
 import numpy as np
@@ -463,3 +464,13 @@ def test_a_report_prints_as_text_in_a_notebook_too(monkeypatch):
     text = str(preflight(lambda: torch.mode(torch.ones(3))))
     assert "aten::mode" in text
     assert "Takes at least" in text
+
+
+def test_threads_are_not_followed_and_that_is_said():
+    def program():
+        thread = threading.Thread(target=lambda: torch.ones(2) + 1)
+        thread.start()
+        thread.join()
+
+    assert "1 thread(s) were started" in " ".join(preflight(program).notes)
+    assert preflight(lambda: torch.ones(2) + 1).notes == []

@@ -6,6 +6,7 @@ import textwrap
 import pytest
 
 from helpers import __main__ as command
+from helpers.preflight.command import check
 
 HARD_CODED = """
     import sys
@@ -138,3 +139,10 @@ def test_arguments_after_a_double_dash_are_the_programs(script):
     path = script("import sys; assert sys.argv[1:] == ['a', '--json'], sys.argv")
     done = run("--json", path, "a", "--", "--json")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_notebook_is_refused_with_what_to_do(tmp_path, capsys):
+    notebook = tmp_path / "a.ipynb"
+    notebook.write_text("{}")
+    assert check(str(notebook), [], as_json=False, shapes=False) == 2
+    assert "jupyter nbconvert --to script" in capsys.readouterr().err

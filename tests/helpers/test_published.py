@@ -77,3 +77,17 @@ def test_a_missing_or_extra_column_is_refused(tmp_path):
     path.write_text(f"{HEAD}\n{FIRST},1\n")
     with pytest.raises(PublishedError, match="12 columns"):
         published(path)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00\x01", "é".encode("latin-1")])
+def test_a_file_that_is_no_text_is_named(tmp_path, content):
+    path = tmp_path / "published.csv"
+    path.write_bytes(content)
+    with pytest.raises(PublishedError, match=r"published\.csv: is no table"):
+        published(path)
+
+
+def test_a_table_that_a_spreadsheet_saved_is_read(tmp_path):
+    path = tmp_path / "published.csv"
+    path.write_text(f"{HEAD}\n{FIRST}\n", encoding="utf-8-sig")
+    assert len(published(path)) == 1

@@ -214,3 +214,15 @@ def test_a_read_only_folder_ends_the_command_before_it_measures(tmp_path):
     assert done.returncode == 1
     assert done.stderr.startswith("Cannot write to")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("chip", ["x" * 390, "ÄÖ", "?"])
+def test_any_name_of_a_chip_makes_a_file(tmp_path, chip):
+    odd = replace(RECORD, machine=replace(RECORD.machine, chip=chip, torch="2.14.1/x"))
+    assert save_record(odd, tmp_path).is_file()
+
+
+def test_what_could_not_be_read_again_is_not_written(tmp_path):
+    with pytest.raises(RecordError, match="not be readable"):
+        save_record(replace(RECORD, seconds=float("nan")), tmp_path)
+    assert list(tmp_path.iterdir()) == []
