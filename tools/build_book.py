@@ -46,7 +46,7 @@ ENTRANCE = """<!DOCTYPE html>
 <head>
 <meta charset="utf-8">
 <title>{title}</title>
-<link rel="icon" href="_static/favicon.svg">
+<link rel="icon" href="data:,">
 <meta http-equiv="refresh" content="0; url={first}">
 </head>
 <body><p><a href="{first}">{title}</a></p></body>
@@ -138,7 +138,7 @@ def entrance(root: Path) -> str:
     """Return the page at the top, which leads to the book's first page.
 
     jupyter-book's own is one tag: no language, no title, and a browser asks the server for an icon
-    that is not there.
+    that is not there. This one names an empty icon, as a request would be cut off at once.
     """
     title = html.escape(yaml.safe_load((root / "_config.yml").read_text())["title"])
     first = f"{yaml.safe_load((root / '_toc.yml').read_text())['root']}.html"
