@@ -2,7 +2,8 @@
 
 The reference is the same computation in float64 on the CPU. How far the CPU's own result in the
 type of the run is away from it says how much rounding alone costs *this* model on *this* batch;
-the device's distance is held against that. No tolerance has to be guessed.
+the device's distance is held against that, so that
+a tolerance follows the model and the batch.
 
 Gradients need one more allowance. Where a ReLU's input is all but zero, or two inputs of a
 max-pooling all but equal, rounding decides which way the gradient goes: a jump, not a small error.

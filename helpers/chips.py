@@ -1,10 +1,11 @@
 """Apple's chips as ``data/chips.csv`` has them: GPU cores, bandwidth, memory and FP32 rate."""
 
-import csv
 import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from helpers.csv_table import rows
 
 CSV = Path(__file__).resolve().parent.parent / "data" / "chips.csv"
 BY = ("Apple", "third party")
@@ -51,18 +52,11 @@ def chips(path: Path = CSV) -> tuple[Chip, ...]:
 
     Raises ChipsError naming the file, the line, the column and the reason where a row is wrong.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            if set(reader.fieldnames or ()) != set(_COLUMNS):
-                raise ChipsError(f"{path}: the columns must be {', '.join(_COLUMNS)}.")
-            rows = tuple(_chip(row, f"{path}, line {reader.line_num}") for row in reader)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ChipsError(f"{path}: is no table of comma-separated text: {error}.") from error
-    names = [row.chip for row in rows]
+    found = tuple(_chip(row, where) for where, row in rows(path, _COLUMNS, ChipsError))
+    names = [row.chip for row in found]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ChipsError(f"{path}: twice in the table: {', '.join(sorted(twice))}.")
-    return rows
+    return found
 
 
 def chip(name: str) -> Chip:
@@ -76,8 +70,6 @@ def chip(name: str) -> Chip:
 
 
 def _chip(row: dict[str, str], where: str) -> Chip:
-    if None in row or None in row.values():
-        raise ChipsError(f"{where}: it must have {len(_COLUMNS)} columns.")
     if not row["chip"] or not row["sources"]:
         raise ChipsError(f"{where}: chip and sources must not be empty.")
     numbers = {column: _number(row, column, where) for column in _NUMBERS}

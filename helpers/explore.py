@@ -74,11 +74,14 @@ def explore(
     ``labels`` and ``units`` name each slider ("batch size", "images"), ``start`` says where a
     slider stands first, ``size`` is the picture's in inches. ``raster`` draws pixels instead of
     lines, for pictures of thousands of points. Raises ValueError for no or more than two
-    parameters, one without values, a start that is not among the values, and, when the book is
-    built, for an explorer of over 150 kB compressed.
+    parameters, one without values, a label, unit or start for another, a start that is not among
+    the values, and, when the book is built, for an explorer of over 150 kB compressed.
     """
     if not 1 <= len(choices) <= 2:
         raise ValueError(f"explore takes one or two parameters, got {len(choices)}")
+    given = {*(labels or {}), *(units or {}), *(start or {})}
+    if unknown := sorted(given - set(choices)):
+        raise ValueError(f"explore: {unknown[0]} is none of its parameters, {', '.join(choices)}")
     made = {
         key: _choice(key, values, labels or {}, units or {}, start or {})
         for key, values in choices.items()

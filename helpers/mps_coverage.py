@@ -93,7 +93,7 @@ def coverage_html(release: str = "", name: str = "coverage") -> str:
 
 
 def _row(function: Function) -> str:
-    backward = since(function.backward) if function.backward else "made of others"
+    backward = since(function.backward) if function.backward else "none of its own"
     return (
         f'<tr data-f="{function.forward}" data-b="{function.backward}">'
         f'<th scope="row"><code>{escape(function.name)}</code></th>'

@@ -1,6 +1,5 @@
 """Figures that others have published, as ``data/published.csv`` has them: none is ours."""
 
-import csv
 import functools
 import math
 from collections.abc import Mapping
@@ -8,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from helpers.csv_table import rows
 
 CSV = Path(__file__).resolve().parent.parent / "data" / "published.csv"
 DEVICES = ("cpu", "mps", "cuda")
@@ -49,27 +50,16 @@ def published(path: Path = CSV) -> Mapping[str, Figure]:
 
     Raises PublishedError naming the file, the line, the column and the reason where a row is wrong.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            if set(reader.fieldnames or ()) != set(_COLUMNS):
-                raise PublishedError(f"{path}: the columns must be {', '.join(_COLUMNS)}.")
-            figures: dict[str, Figure] = {}
-            for row in reader:
-                figure = _figure(row, f"{path}, line {reader.line_num}")
-                if figure.id in figures:
-                    raise PublishedError(
-                        f"{path}, line {reader.line_num}: id {figure.id!r} is taken."
-                    )
-                figures[figure.id] = figure
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise PublishedError(f"{path}: is no table of comma-separated text: {error}.") from error
+    figures: dict[str, Figure] = {}
+    for where, row in rows(path, _COLUMNS, PublishedError):
+        figure = _figure(row, where)
+        if figure.id in figures:
+            raise PublishedError(f"{where}: id {figure.id!r} is taken.")
+        figures[figure.id] = figure
     return MappingProxyType(figures)
 
 
 def _figure(row: dict[str, str], where: str) -> Figure:
-    if None in row or None in row.values():
-        raise PublishedError(f"{where}: it must have {len(_COLUMNS)} columns.")
     if empty := [column for column in _REQUIRED if not row[column]]:
         raise PublishedError(f"{where}: {empty[0]} must not be empty.")
     if not (row["claim"] or row["url"] or row["source"] == "specification"):

@@ -109,6 +109,7 @@ def test_a_notebook_gets_sliders_that_draw(shown, monkeypatch):
         ({"n": [1], "kind": ["a"], "more": [1]}, "one or two"),
         ({"n": []}, "n has no values"),
         ({"n": [1, 2], "start": {"n": 3}}, "cannot start at 3"),
+        ({"n": [1, 2], "units": {"m": "rows"}}, "m is none of its parameters, n"),
     ],
 )
 def test_bad_choices_are_refused(shown, choices, message):

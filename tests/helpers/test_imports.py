@@ -15,7 +15,7 @@ ORDER = [
     "models", "precision", "training", "learning", "agreement", "known_errors",
     "svg", "figures", "explore",
     "diagnosis", "remedies", "mps_checks", "openmp_check", "doctor",
-    "chips", "mps_ops", "mps_coverage", "metal_source", "preflight",
+    "csv_table", "chips", "mps_ops", "mps_coverage", "metal_source", "preflight",
     "published", "records", "record_work", "record_suite",
 ]
 PREFLIGHT = [
