@@ -45,6 +45,7 @@ def diagnose() -> Diagnosis:
     }
     rows = [row for name, check in checks.items() for row in _guarded(name, check)]
     device = _guarded("Device", partial(check_device, mps))[0]
+    rows += _guarded("Scale", check_scale)
     return Diagnosis([*rows, device], f"Device to use: {device.found} - because {device.meaning}")
 
 
@@ -161,10 +162,17 @@ def check_kernel() -> Check:
 
 
 def check_data() -> list[Check]:
-    """Say which full datasets are on disk. The book also runs without them."""
+    """Look at the digits that ship with the book, and say which full datasets are on disk."""
+    from helpers.data import DataError, mnist
     from helpers.on_disk import MISSING, check_files, data_root
 
-    root, rows = data_root(), []
+    try:
+        mnist(full=False)
+        rows = [Check("Data", "ok", "the bundled digits are intact")]
+    except DataError as error:
+        remedy = "git checkout data/mnist-5k.npz"
+        rows = [Check("Data", "fail", "the bundled digits", str(error), remedy)]
+    root = data_root()
     for name in ("mnist", "cifar10"):
         faults = [fault for fault in check_files(name, root).values() if fault]
         if not faults:
@@ -179,6 +187,18 @@ def check_data() -> list[Check]:
     return rows
 
 
+def check_scale() -> list[Check]:
+    """See that BOOK_SCALE is one that there is, if it is set."""
+    if not os.environ.get("BOOK_SCALE", "").strip():
+        return []
+    try:
+        scale = devices.pick_scale("cpu")  # set, it is the same for every device
+    except ValueError as error:
+        asked = os.environ["BOOK_SCALE"]
+        return [Check("Scale", "fail", f"BOOK_SCALE={asked}", str(error), "unset BOOK_SCALE")]
+    return [Check("Scale", "info", f"{scale}, as the variable BOOK_SCALE asks")]
+
+
 def check_device(mps: mps_checks.Mps) -> Check:
     """Say which device the book uses here, and why."""
     asked = os.environ.get("BOOK_DEVICE", "auto")
@@ -189,10 +209,6 @@ def check_device(mps: mps_checks.Mps) -> Check:
     except (ValueError, devices.DeviceUnavailableError) as error:
         meaning = devices.first_line(str(error))
         return Check("Device", "fail", "none", meaning, "unset BOOK_DEVICE")
-    try:
-        devices.pick_scale(device)
-    except ValueError as error:
-        return Check("Device", "fail", str(device), str(error), "unset BOOK_SCALE")
     if asked.strip().lower() != "auto":
         reason = "the variable BOOK_DEVICE asks for it."
     elif device.type == "cpu":

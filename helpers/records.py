@@ -7,6 +7,7 @@ what there is. ``chips`` and ``published`` are the figures that others have give
 import json
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -119,10 +120,16 @@ def load_records(folder: Path = FOLDER) -> tuple[list[Record], list[str]]:
     """Return every record of the folder, by file name, and a line for each file left out.
 
     A malformed file is left out: its line has its name, the field and the reason. Nothing is
-    raised for it, nor for a folder that is not there.
+    raised for it, nor for a folder that is not there or cannot be read.
     """
     records, left_out = [], []
-    for path in sorted(folder.glob("*.json")):
+    try:
+        paths = [path for path in sorted(folder.iterdir()) if path.suffix == ".json"]
+    except FileNotFoundError:
+        return [], []
+    except OSError as error:
+        return [], [f"{folder.name}: cannot be read: {error.strerror}"]
+    for path in paths:
         try:
             records.append(read_record(path))
         except RecordError as error:
@@ -200,6 +207,15 @@ def problems(content: Any) -> Iterator[str]:
         field = error.json_path.removeprefix("$").removeprefix(".") or "the record"
         reason = error.message if len(error.message) < 200 else f"breaks the rule {error.validator}"
         yield f"{field}: {reason}"
+    if _validator().is_valid(content):
+        yield from _repeated(content["measurements"])
+
+
+def _repeated(measurements: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield what was measured more than once: of two numbers, a reader would see one."""
+    keys = [(found["workload"], found["size"], found["dtype"]) for found in measurements]
+    for workload, size, dtype in sorted(key for key, times in Counter(keys).items() if times > 1):
+        yield f"measurements: {workload} at {size} in {dtype} is there more than once"
 
 
 @cache

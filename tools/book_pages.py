@@ -1,8 +1,8 @@
 """What the pages need that jupyter-book does not do: a small Sphinx extension.
 
-Figures are set into the page, where they follow its theme (see helpers/svg.py); each page gets the
-description that search engines and link previews show, its first paragraph; and the theme's page is
-made lighter (templates/layout.html).
+What a cell prints in a row stands in one block; figures are set into the page, where they follow
+its theme (see helpers/svg.py); each page gets the description that search engines and link previews
+show, its first paragraph; and the theme's page is made lighter (templates/layout.html).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
+from sphinx.transforms import SphinxTransform
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 from helpers.svg import to_page
@@ -31,6 +32,31 @@ IN_THE_WAY = re.compile(
 # would have to run before the scripts that follow.
 OPTIONS_SCRIPT = re.compile(r"<script>DOCUMENTATION_OPTIONS\.[^<]*</script>")
 DESCRIPTION_LENGTH = 155  # characters; search engines cut longer ones
+
+
+class JoinPrints(SphinxTransform):
+    """Make one block of what a cell prints in a row.
+
+    Where a notebook breaks it is a matter of timing. (myst-nb's own way to join also moves it
+    above the figure that it follows.)
+    """
+
+    default_priority = 400
+
+    def apply(self, **_: Any) -> None:
+        """Look at every block of one page."""
+        for block in list(self.document.findall(is_print)):
+            place = block.parent.index(block)
+            before = block.parent[place - 1] if place else None
+            if is_print(before) and before["classes"] == block["classes"]:
+                before.rawsource = before.astext() + block.astext()
+                before[:] = [nodes.Text(before.rawsource)]
+                block.parent.remove(block)
+
+
+def is_print(node: nodes.Node | None) -> bool:
+    """Return whether a node is what a cell printed."""
+    return isinstance(node, nodes.literal_block) and "stream" in node["classes"]
 
 
 class SetFiguresIntoThePage(SphinxPostTransform):
@@ -110,6 +136,7 @@ def add_templates(app: Sphinx, config: Config) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_transform(JoinPrints)
     app.add_post_transform(SetFiguresIntoThePage)
     app.connect("config-inited", add_templates)
     app.connect("html-page-context", add_description)

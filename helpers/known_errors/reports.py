@@ -2,13 +2,18 @@
 
 import torch
 
+from helpers.device import pick_device
 from helpers.known_errors import probes
 from helpers.known_errors.verdicts import KnownError, Verdicts, check
 
 
 def check_known_errors(device: torch.device | str) -> Verdicts:
-    """Run every probe on ``device``: a second or two, less than 200 MB."""
-    return Verdicts(check(error, device) for error in KNOWN_ERRORS)
+    """Run every probe on ``device``: a second or two, less than 200 MB.
+
+    Raises ValueError for what is no device, DeviceUnavailableError for one that is not here.
+    """
+    here = pick_device(device)
+    return Verdicts(check(error, here) for error in KNOWN_ERRORS)
 
 
 _ASSERTS = {"cuda": "a bad index on CUDA stops all further work in the process"}

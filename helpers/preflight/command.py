@@ -4,15 +4,13 @@ import contextlib
 import importlib
 import json
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from helpers.device import first_line
-from helpers.preflight.places import INSTALLED
+from helpers.preflight.places import what_stopped
 from helpers.preflight.report import Report
-from helpers.preflight.run import preflight, preflight_script
+from helpers.preflight.run import preflight_script, watch
 
 CLEAN, FINDINGS, COULD_NOT_RUN = 0, 1, 2
 
@@ -20,17 +18,23 @@ CLEAN, FINDINGS, COULD_NOT_RUN = 0, 1, 2
 def check(target: str, arguments: Sequence[str], *, as_json: bool, shapes: bool) -> int:
     """Print a report on ``script.py`` or ``module:function`` and return the exit code.
 
-    0: nothing found; 1: findings; 2: it could not be run, and standard error says why. What the
-    program prints goes to standard error, so that standard output holds the report alone.
+    0: nothing found; 1: findings; 2: it could not be run, or not to its end, and standard error
+    says why. What the program prints goes to standard error, so that standard output holds the
+    report alone: also that of a program that failed after a while.
     """
     own, as_json = _program_arguments(list(arguments), as_json)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             report = _report(target, own, shapes)
     except (Exception, SystemExit) as error:
-        print(_why(target, error), file=sys.stderr)
+        print(f"Could not run {target}: {what_stopped(error)}", file=sys.stderr)
         return COULD_NOT_RUN
-    print(json.dumps(report.to_json(), indent=2) if as_json else report)
+    if report.stopped:
+        print(f"Could not run {target} to its end: {report.stopped}", file=sys.stderr)
+    if not report.stopped or report.saw_anything:
+        print(json.dumps(report.to_json(), indent=2) if as_json else report)
+    if report.stopped:
+        return COULD_NOT_RUN
     return CLEAN if report.clean else FINDINGS
 
 
@@ -55,7 +59,7 @@ def _report(target: str, arguments: list[str], shapes: bool) -> Report:
         raise FileNotFoundError(f"there is no file {target}, and it is not module:function")
     if arguments:
         raise ValueError(f"module:function takes no arguments: {' '.join(arguments)}")
-    return preflight(_function(target), device="meta" if shapes else "cpu")
+    return watch(_function(target), whole_program=False, shapes=shapes).report()
 
 
 def _function(target: str) -> Callable[[], Any]:
@@ -68,16 +72,3 @@ def _function(target: str) -> Callable[[], Any]:
         raise TypeError(f"{target} is no function")
     function: Callable[[], Any] = found
     return function
-
-
-def _why(target: str, error: BaseException) -> str:
-    """Return what stopped a program, and the last line of it outside installed packages."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = str(Path(__file__).parent)
-    own = [frame for frame in frames if not frame.filename.startswith((ours, *INSTALLED))]
-    where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-    if isinstance(error, SystemExit):
-        said = f"it ended with exit code {error.code}"
-    else:
-        said = f"{type(error).__name__}: {first_line(str(error))}"
-    return f"Could not run {target}: {said}{where}"

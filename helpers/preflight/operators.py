@@ -10,6 +10,12 @@ from torch.utils.flop_counter import flop_registry
 
 _NO_TRAFFIC = ("aten::empty", "aten::new_empty", "aten::detach", "aten::lift", "aten::alias")
 _WRITE_ONLY = ("aten::zero_", "aten::fill_", "aten::copy_", "aten::normal_", "aten::uniform_")
+# Arguments that MPS takes from the CPU: what sequences are packed and cut by, and (told by its
+# type) what stands between the brackets of x[...].
+_FROM_CPU_TOO = {
+    "batch_sizes", "lengths", "input_lengths", "target_lengths", "tensor_indices_or_sections"
+}  # fmt: skip
+_IN_BRACKETS = "List[Optional[Tensor]]"
 _READ_ROWS = ("aten::embedding", "aten::index_select", "aten::index.Tensor", "aten::gather")
 
 
@@ -75,6 +81,21 @@ def written_to(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
     if func.name() == "aten::native_batch_norm":  # the running statistics, which its schema hides
         written += [leaf for leaf in args[3:5] if isinstance(leaf, Tensor)]
     return written
+
+
+def operands(func: Any, args: Any, kwargs: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the tensors that have to be on one device, and those that may be on the CPU as well.
+
+    A tensor without dimensions is in neither: beside others it counts as a number.
+    """
+    together: list[Tensor] = []
+    free: list[Tensor] = []
+    for index, argument in enumerate(func._schema.arguments):
+        value = args[index] if index < len(args) else kwargs.get(argument.name)
+        in_brackets = str(argument.type) == _IN_BRACKETS
+        side = free if in_brackets or argument.name in _FROM_CPU_TOO else together
+        side += [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor) and leaf.dim() > 0]
+    return together, free
 
 
 def layout_key(tensors: list[Tensor], kwargs: Any) -> str:

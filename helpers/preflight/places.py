@@ -3,9 +3,12 @@
 import linecache
 import sys
 import sysconfig
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+
+from helpers.device import first_line
 
 _PATHS = sysconfig.get_paths()
 # Code that came with an installation. The standard library's folder holds site-packages too.
@@ -13,6 +16,7 @@ INSTALLED = (
     "<frozen",
     *{_PATHS[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")},
 )
+_OWN_FOLDER = str(Path(__file__).parent)
 _WATCHERS = "helpers.preflight."  # stands between the caller's code and PyTorch's
 # torch.cuda.amp.autocast and its like call their general forms.
 _PASSED_THROUGH = (_WATCHERS, "torch.cuda.amp", "torch.amp")
@@ -50,6 +54,16 @@ def caller() -> Place | None:
                 return _place(frame)
         frame = frame.f_back
     return _place(outside_torch) if outside_torch else None
+
+
+def what_stopped(error: BaseException) -> str:
+    """Return in a line what an error says, and the innermost line outside installed packages."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((_OWN_FOLDER, *INSTALLED))]
+    where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    if isinstance(error, SystemExit):
+        return f"it ended with exit code {error.code}{where}"
+    return f"{type(error).__name__}: {first_line(str(error))}{where}"
 
 
 def called_by_torch() -> bool:

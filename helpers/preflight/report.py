@@ -56,7 +56,7 @@ class Finding:
 class Report:
     """What one run of a function or program would do on MPS, for the installed PyTorch.
 
-    The four groups of findings map a name to where it is. ``peak_bytes`` has the bytes by kind at
+    The groups of findings map a name to where it is. ``peak_bytes`` has the bytes by kind at
     the moment when most were alive, and their ``total``; ``flops`` and ``bytes_moved`` are of the
     whole run. It prints as a table and shows as one in a notebook.
     """
@@ -64,6 +64,7 @@ class Report:
     missing: dict[str, Finding]  # operators without an MPS kernel, by their aten names
     unknown: dict[str, Finding]  # operators of which PyTorch's tables do not say
     wide_dtypes: dict[torch.dtype, Finding]  # float64 and complex128, and where they begin
+    mixed_devices: dict[str, Finding]  # operators that are given tensors of both devices
     cuda_calls: dict[str, Finding]  # what only CUDA answers
     refused_calls: dict[str, Finding]  # .numpy() on a tensor that is on MPS
     limits: dict[str, Finding]  # operators with a kernel that refuses these shapes
@@ -74,12 +75,18 @@ class Report:
     operators: int
     device: str  # "cpu": with values; "meta": with shapes only
     torch: str
+    stopped: str = ""  # what ended the run before its end
     notes: list[str] = field(default_factory=list)
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found that fails on MPS, or that may."""
-        return not (self._fails() or self.unknown)
+        """Whether the run came to its end and nothing was found that fails on MPS, or may."""
+        return not (self._fails() or self.unknown or self.stopped)
+
+    @property
+    def saw_anything(self) -> bool:
+        """Whether an operator ran, or something was found without one."""
+        return bool(self.operators or any(getattr(self, group) for group, *_ in _GROUPS))
 
     def fits(self, name: str, memory_gb: float | None = None) -> bool | None:
         """Return whether the peak is within 0.75 of a chip's memory; None if that is not known.
@@ -113,6 +120,7 @@ class Report:
             "operators": self.operators,
             "device": self.device,
             "torch": self.torch,
+            "stopped": self.stopped,
             "notes": self.notes,
             "chips": {
                 row.chip: {
@@ -153,6 +161,9 @@ class Report:
             for kind, size in self.peak_bytes.items()
             if size and kind != "total"
         )
+        if self.stopped:
+            after = "What comes after was not checked."
+            checks.append(Check("stopped", "fail", self.stopped, after))
         total = format_bytes(self.peak_bytes["total"])
         work = f"{self.flops / 1e9:,.4g} GFLOP, {format_bytes(self.bytes_moved)} moved"
         checks += [Check("peak memory", "info", total, peak), Check("work", "info", work)]
@@ -165,11 +176,12 @@ class Report:
         ran = f"{self.operators:,} operators checked against torch {self.torch}"
         if self.clean:
             return f"Nothing found that MPS lacks: {ran}."
-        return f"This does not run on MPS as it is: {ran}." if self._fails() else f"Unclear: {ran}."
+        if self._fails():
+            return f"This does not run on MPS as it is: {ran}."
+        return f"Not run to its end: {ran}." if self.stopped else f"Unclear: {ran}."
 
     def _fails(self) -> bool:
-        groups = (self.missing, self.wide_dtypes, self.cuda_calls, self.refused_calls, self.limits)
-        return any(groups)
+        return any(getattr(self, group) for group, _, status, _ in _GROUPS if status == "fail")
 
     def _chip_rows(self) -> list[tuple[str, str, str, str]]:
         return [
@@ -195,6 +207,7 @@ _CHIP_HEADS = ("Chip", "Most memory", "Peak in 75% of it", "Takes at least")
 _GROUPS = (
     ("missing", "no MPS kernel", "fail", "Raises NotImplementedError on MPS."),
     ("wide_dtypes", "dtype", "fail", "MPS does not have it: a TypeError. Use float32."),
+    ("mixed_devices", "two devices", "fail", "Raises RuntimeError: move all to one device."),
     ("cuda_calls", "CUDA only", "fail", "Fails or does nothing on a Mac."),
     ("refused_calls", "refused", "fail", "Raises TypeError on MPS: call .cpu() first."),
     ("limits", "shapes", "fail", "Its MPS kernel raises RuntimeError for these sizes."),

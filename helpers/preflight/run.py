@@ -20,6 +20,7 @@ from helpers import mps_ops
 from helpers.preflight.as_if_mps import AsIfMps
 from helpers.preflight.live_memory import LiveMemory
 from helpers.preflight.mac_answers import mac_answers
+from helpers.preflight.places import what_stopped
 from helpers.preflight.report import Finding, Report
 from helpers.preflight.shapes import Shapes
 from helpers.preflight.tally import Uses
@@ -53,55 +54,68 @@ def preflight(
     """
     if device not in ("cpu", "meta"):
         raise ValueError(f"device must be 'cpu' or 'meta', not {device!r}.")
-    with _Run(shapes=device == "meta", exact=exact, keep=True) as run:
-        fn(*args, **kwargs)
-    return run.report(named=("mps",))
+    run = watch(
+        lambda: fn(*args, **kwargs), whole_program=False, shapes=device == "meta", exact=exact
+    )
+    if run.error is not None:
+        raise run.error
+    return run.report()
 
 
 def preflight_script(path: str | Path, arguments: Sequence[str] = ()) -> Report:
     """Run a program written for a GPU as its command line would, and report like ``preflight``.
 
     If it puts tensors on "mps" or "cuda", those count and what is computed from them, and its
-    other tensors do not. Errors of the program pass through, SystemExit for a failure among them.
+    other tensors do not. Where an error ends it, the report is on what ran, and says so
+    (``stopped``). Raises OSError for a file that cannot be read.
     """
     path = Path(path)
+    path.open().close()
     before = sys.argv, sys.path[:]
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        with _Run(shapes=False, exact=False, keep=False) as run, _finished():
-            runpy.run_path(str(path), run_name="__main__")
+        run = watch(lambda: runpy.run_path(str(path), run_name="__main__"), whole_program=True)
     finally:
         sys.argv, sys.path[:] = before
-    return run.report(named=("mps", "cuda"))
+    return run.report()
 
 
-@contextlib.contextmanager
-def _finished() -> Iterator[None]:
-    """Take ``sys.exit(0)`` for the end of a program."""
+def watch(
+    program: Callable[[], Any], *, whole_program: bool, shapes: bool = False, exact: bool = False
+) -> "Run":
+    """Run ``program``; return what was seen of it, with the error that ended it, if one did.
+
+    ``whole_program``: it is not part of a larger one, whose state would have to be put back.
+    """
+    run = Run(shapes=shapes, exact=exact, whole_program=whole_program)
     try:
-        yield
+        with run:
+            program()
     except SystemExit as end:
-        if end.code not in (None, 0):
-            raise
+        run.error = None if whole_program and end.code in (None, 0) else end
+    except Exception as error:
+        run.error = error
+    return run
 
 
-class _Run:
-    """A block that is watched; what it changes is put back where ``keep`` is set."""
+class Run:
+    """A block that is watched; what it changes is put back unless it is a ``whole_program``."""
 
-    def __init__(self, *, shapes: bool, exact: bool, keep: bool) -> None:
-        self.keep = keep
+    def __init__(self, *, shapes: bool, exact: bool, whole_program: bool) -> None:
+        self.error: BaseException | None = None
+        self.whole_program = whole_program
         self.shapes = Shapes() if shapes else None
         self.memory = LiveMemory()
-        self.trace = Trace(self.memory, self.shapes, exact)
+        self.trace = Trace(self.memory, self.shapes, exact=exact, whole_program=whole_program)
         self.mode = AsIfMps(self.trace)
         self.threads: list[str] = []
         self._states: dict[torch.optim.Optimizer, dict[Any, Any]] = {}
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> "_Run":
+    def __enter__(self) -> "Run":
         with contextlib.ExitStack() as stack:
-            if self.keep:
+            if not self.whole_program:
                 stack.callback(self._put_back)
                 stack.enter_context(torch.random.fork_rng(devices=[]))
             stack.callback(self.memory.close)
@@ -123,8 +137,12 @@ class _Run:
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
 
-    def report(self, named: tuple[str, ...]) -> Report:
-        """Return what was found; only of the devices in ``named`` if the program named one."""
+    def report(self) -> Report:
+        """Return what was found; only of what is on a GPU if the program named one.
+
+        For a part of a program, naming "cuda" is a finding, and does not tell what is on a GPU.
+        """
+        named = ("mps", "cuda") if self.whole_program else ("mps",)
         only = not self.mode.named.isdisjoint(named)
         here, there = self.trace.on_device, self.trace.elsewhere
         tallies = [here] if only else [here, there]
@@ -140,6 +158,7 @@ class _Run:
             missing=group("missing"),
             unknown=group("unknown"),
             wide_dtypes=group("wide"),
+            mixed_devices=group("mixed"),
             cuda_calls=group("cuda"),
             refused_calls=group("refused"),
             limits=group("limits"),
@@ -150,6 +169,7 @@ class _Run:
             operators=sum(tally.operators for tally in tallies),
             device="meta" if self.shapes else "cpu",
             torch=torch.__version__,
+            stopped=what_stopped(self.error) if self.error else "",
             notes=self._notes(),
         )
 

@@ -53,11 +53,16 @@ class Trace(TorchDispatchMode):
 
     With ``shapes`` nothing is computed: all tensors are its fakes. Otherwise operators run
     on the CPU, large convolutions and products only for a batch's first item unless ``exact``.
+    ``whole_program`` says that nothing was there before, so that what the program did not put on
+    a device is on the CPU.
     """
 
-    def __init__(self, memory: LiveMemory, shapes: Shapes | None, exact: bool) -> None:
+    def __init__(
+        self, memory: LiveMemory, shapes: Shapes | None, *, exact: bool, whole_program: bool
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.memory, self.shapes, self.exact = memory, shapes, exact
+        self.memory, self.shapes = memory, shapes
+        self.exact, self.whole_program = exact, whole_program
         self.on_device, self.elsewhere = Tally(), Tally()
         self.placing: bool | None = None  # whether results are on a device, if they name one
         self.not_followed: set[str] = set()  # made of others and was not looked into
@@ -194,6 +199,8 @@ class Trace(TorchDispatchMode):
         new = func.name() == "aten::lift_fresh"  # what torch.tensor() has just made
         pairs = [(tensor, self._see(tensor, given=True, new=new)) for tensor in tensors]
         on_device = self._side(any(block.on_device for _, block in pairs if block))
+        if on_device and not _in_backward() and self._mixed(func, args, kwargs, pairs):
+            self.on_device.add("mixed", func.name(), self.use("mixed"))
         for tensor, block in pairs:
             if block is None:
                 continue
@@ -203,6 +210,26 @@ class Trace(TorchDispatchMode):
                 block.reported = True
                 self.tally(block.on_device).add("wide", tensor.dtype, self.use("given"))
         return _Inputs(tensors, on_device, operators.layout_key(tensors, kwargs))
+
+    def _mixed(
+        self, func: Any, args: Any, kwargs: Any, pairs: list[tuple[Tensor, Block | None]]
+    ) -> bool:
+        """Return whether an operator is given tensors of both devices, as MPS does not allow."""
+        if func.name().startswith(_CROSSING):
+            return False
+        # Of a part of a program, what was there before may be meant to be on the device.
+        side = {
+            id(tensor): block.on_device
+            for tensor, block in pairs
+            if block and (block.on_device or self.whole_program or not block.given)
+        }
+        if all(side.values()):
+            return False
+        together, free = (
+            {side[id(tensor)] for tensor in tensors if id(tensor) in side}
+            for tensors in operators.operands(func, args, kwargs)
+        )
+        return together == {True, False} or (together == {False} and True in free)
 
     def _side(self, by_inputs: bool) -> bool:
         """Return whether an operator runs on a device: in backward, if its forward operator did.

@@ -241,6 +241,24 @@ def test_a_figure_stands_in_the_page_in_the_colours_of_the_page(book):
     assert page.select("article img") == []
 
 
+def test_what_is_printed_in_a_row_is_one_block(book):
+    book.write(
+        "page",
+        """import time
+
+for word in ("one ", "two", ", three"):
+    print(word, end="", flush=True)
+    time.sleep(0.3)  # so that each comes by itself
+display("a picture")
+print("four")""",
+    )
+    built = book.build()
+    assert built.returncode == 0, built.stdout
+    page = BeautifulSoup(book.page.read_text(), "html.parser")
+    blocks = [block.get_text() for block in page.select(".cell_output > .output")]
+    assert [text.strip() for text in blocks] == ["one two, three", "'a picture'", "four"]
+
+
 def test_a_page_is_described_by_its_first_paragraph(book):
     book.write("page")
     text = "A first paragraph: 3 < 4, & more. " + "Words and words. " * 20

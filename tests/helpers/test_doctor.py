@@ -8,7 +8,7 @@ from importlib import metadata
 import pytest
 import torch
 
-from helpers import doctor, environment, machine, mps_checks, openmp_check, remedies
+from helpers import data, doctor, environment, machine, mps_checks, openmp_check, remedies
 from helpers.doctor import diagnose
 from tests.helpers.fake_mac import (
     OOM_ONE_GB,
@@ -442,7 +442,16 @@ def test_c16_variable_set_too_late_asks_for_a_restart_not_for_unset(monkeypatch)
 
 
 def test_data_not_downloaded_is_no_problem():
-    assert [check.status for check in doctor.check_data()] == ["info", "info"]
+    assert [check.status for check in doctor.check_data()] == ["ok", "info", "info"]
+
+
+def test_damaged_bundled_digits_fail(monkeypatch, tmp_path):
+    (tmp_path / "mnist-5k.npz").write_bytes(b"half a downl")
+    monkeypatch.setattr(data, "BUNDLED", tmp_path / "mnist-5k.npz")
+    bundled = doctor.check_data()[0]
+    assert bundled.status == "fail"
+    assert "checksum" in bundled.meaning
+    assert bundled.remedy == "git checkout data/mnist-5k.npz"
 
 
 def test_damaged_data_is_named(monkeypatch, tmp_path):
@@ -450,16 +459,18 @@ def test_damaged_data_is_named(monkeypatch, tmp_path):
     raw = tmp_path / "MNIST" / "raw"
     raw.mkdir(parents=True)
     (raw / "train-images-idx3-ubyte").write_bytes(b"<html>")
-    mnist, cifar10 = doctor.check_data()
+    _, mnist, cifar10 = doctor.check_data()
     assert (mnist.status, cifar10.status) == ("warn", "info")
     assert mnist.remedy.endswith("-m helpers data mnist")
 
 
 def test_an_unknown_scale_is_a_failure(monkeypatch):
     monkeypatch.setenv("BOOK_SCALE", "fast")
-    check = row(diagnose(), "Device")
-    assert check.status == "fail"
-    assert "'quick' or 'full'" in check.meaning
+    diagnosis = diagnose()
+    assert failures(diagnosis) == ["Scale"]
+    assert "'quick' or 'full'" in row(diagnosis, "Scale").meaning
+    assert row(diagnosis, "Scale").remedy == "unset BOOK_SCALE"
+    assert "Device to use: " in diagnosis.verdict
 
 
 def test_explicit_device_is_the_verdict(monkeypatch):

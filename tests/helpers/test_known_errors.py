@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from helpers import known_errors
+from helpers.device import DeviceUnavailableError
 from helpers.known_errors import KNOWN_ERRORS, check, check_known_errors
 
 CPU = torch.device("cpu")
@@ -217,3 +218,8 @@ def test_the_readers_random_numbers_are_left_alone():
     torch.manual_seed(3)
     check_known_errors("cpu")
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_device_that_is_not_here_is_refused_once():
+    with pytest.raises(DeviceUnavailableError, match="asks for 'cuda:9'"):
+        check_known_errors("cuda:9")

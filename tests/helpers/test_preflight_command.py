@@ -6,6 +6,7 @@ import textwrap
 import pytest
 
 from helpers import __main__ as command
+from helpers.preflight import preflight_script
 from helpers.preflight.command import check
 
 HARD_CODED = """
@@ -146,3 +147,84 @@ def test_a_notebook_is_refused_with_what_to_do(tmp_path, capsys):
     notebook.write_text("{}")
     assert check(str(notebook), [], as_json=False, shapes=False) == 2
     assert "jupyter nbconvert --to script" in capsys.readouterr().err
+
+
+MIXED = [
+    "torch.ones(2) + there",
+    "torch.ones(2, 2) @ torch.ones(2, 2, device='mps')",
+    "torch.cat([there, torch.ones(2)])",
+    "torch.where(there > 0, there, torch.ones(2))",
+    "F.cross_entropy(torch.ones(2, 3, device='mps'), torch.tensor([0, 1]))",
+    "nn.Linear(2, 2).to('mps')(torch.from_numpy(np.ones((1, 2), 'float32')))",
+    "nn.Linear(2, 2)(torch.ones(1, 2, device='mps'))",
+    "nn.Embedding(3, 2, device='mps')(torch.tensor([1]))",
+    "torch.ones(3)[torch.tensor([1], device='mps')]",
+    "there.index_put_((torch.tensor([0, 1]),), torch.ones(2))",
+    "there.masked_fill(torch.tensor([True, False]), 0.0)",
+]
+TOGETHER = [
+    "there * torch.tensor(3.0)",
+    "there[torch.tensor([1])]",
+    "there[torch.tensor([True, False])]",
+    "there.copy_(torch.ones(2))",
+    "torch.ones(2).copy_(there)",
+    "there + torch.ones(2).to(there.device)",
+    "there.cpu() + torch.ones(2)",
+    "F.ctc_loss(torch.rand(5, 1, 3, device='mps'), torch.ones(1, 2, device='mps').long(), "
+    "torch.tensor([5]), torch.tensor([2]))",
+    "nn.utils.rnn.pack_padded_sequence(torch.ones(3, 2, 4, device='mps'), torch.tensor([3, 2]))",
+    "nn.Linear(2, 2).to('mps')(torch.from_numpy(np.ones((1, 2), 'float32')).to('mps'))",
+]
+
+
+def mixing(expression):
+    return f"""
+        import numpy as np, torch
+        import torch.nn.functional as F
+        from torch import nn
+        there = torch.ones(2, device="mps")
+        {expression}
+        """
+
+
+@pytest.mark.parametrize("expression", MIXED)
+def test_tensors_of_two_devices_are_found(script, expression):
+    report = preflight_script(script(mixing(expression)))
+    assert len(report.mixed_devices) == 1, report
+    (finding,) = report.mixed_devices.values()
+    assert finding.places == ["train.py:6"]
+    assert not report.clean
+
+
+@pytest.mark.parametrize("expression", TOGETHER)
+def test_what_mps_takes_from_the_cpu_is_no_finding(script, expression):
+    assert preflight_script(script(mixing(expression))).mixed_devices == {}
+
+
+def test_a_program_that_fails_after_a_while_is_reported_up_to_there(script, capsys):
+    path = script(
+        """
+        import torch
+        torch.linalg.eig(torch.ones(3, 3, device="mps"))
+        raise KeyError("mine")
+        """
+    )
+    assert command.main(["preflight", str(path), "--json"]) == 2
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert "aten::linalg_eig" in report["missing"]
+    assert "KeyError: 'mine'" in report["stopped"]
+    assert "to its end: KeyError: 'mine'" in captured.err
+    assert not report["clean"]
+    assert command.main(["preflight", str(path)]) == 2
+    assert "What comes after was not checked" in capsys.readouterr().out
+
+
+def test_a_function_that_fails_after_a_while_is_reported_up_to_there(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\ndef step():\n    torch.linalg.eig(torch.ones(3, 3))\n    raise OSError\n"
+    )
+    done = run("mine:step", folder=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "aten::linalg_eig" in done.stdout
+    assert "OSError" in done.stderr

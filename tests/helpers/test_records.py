@@ -190,6 +190,19 @@ def test_a_folder_that_is_not_there_holds_no_records(tmp_path):
     assert load_records(tmp_path / "missing") == ([], [])
 
 
+def test_a_folder_that_cannot_be_read_is_said(tmp_path):
+    (tmp_path / "records").write_text("a file")
+    records, left_out = load_records(tmp_path / "records")
+    assert (records, len(left_out)) == ([], 1)
+    assert left_out[0].startswith("records: cannot be read: ")
+
+
+def test_two_times_for_one_measurement_make_no_record(tmp_path, content):
+    content["measurements"].append({**content["measurements"][0], "median_s": 5e-3})
+    line = left_out_line(tmp_path, content)
+    assert line.endswith("matmul at 1024 in float32 is there more than once")
+
+
 def test_the_records_of_the_book_are_good_and_none_is_of_a_simulation():
     good, left_out = load_records()
     assert left_out == []
