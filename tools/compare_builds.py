@@ -20,7 +20,7 @@ from bs4 import BeautifulSoup, NavigableString, Tag
 from bs4.element import PreformattedString
 
 # Made from the pages' texts, numbers and all, or of what went into the build.
-NOT_COMPARED = {"searchindex.js", ".inputs"}
+NOT_COMPARED = {"searchindex.js", ".inputs", ".buildinfo"}
 NUMBER = re.compile(
     r"[-+−]?(?:\d[\d,.]*(?:e[-+]?\d+)?|\binf\b|\bnan\b)"
     r"(?:\s?(?:[nµm]?s|min|h|[kKMGTP](?:i?B|FLOP)?|B|FLOP)\b)?(?:\s?\*)?"

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_leaves, tree_map
 
+from helpers.preflight.live_memory import address_of
 from helpers.preflight.trace import WIDE, Trace
 
 MPS = torch.device("mps:0")
@@ -26,6 +27,8 @@ _QUESTIONS: dict[Any, Any] = {
     torch.Tensor.is_mps.__get__: True,  # type: ignore[attr-defined]
     torch.Tensor.is_cpu.__get__: False,  # type: ignore[attr-defined]
 }
+# A device from a device, and from the arguments of Module.to(): nothing is put there yet.
+_ONLY_READ_DEVICES = (torch.device, torch._C._nn._parse_to)
 # Functions whose operator PyTorch may run on the CPU by itself (mps_ops.always_on_cpu).
 _ON_CPU_BY_FUNCTION = {"linalg_svd": "linalg_svd", "svd": "linalg_svd"}
 _REFUSED = (torch.Tensor.numpy, torch.Tensor.__array__)
@@ -45,7 +48,7 @@ class AsIfMps(TorchFunctionMode):
     ) -> Any:
         """Run one function of PyTorch's, with devices replaced, and look at what it returns."""
         kwargs = dict(kwargs or {})
-        if func is torch.device:  # a device from a device; nothing is put there yet
+        if func in _ONLY_READ_DEVICES:
             return func(*args, **kwargs)
         # Of what is made of others before autograd sees it, only its name here tells the whole.
         with self.trace.whole(f"aten::{_ON_CPU_BY_FUNCTION.get(func.__name__, '')}"):
@@ -66,13 +69,14 @@ class AsIfMps(TorchFunctionMode):
             return self._move(args[0], func=func, args=args[1:], here=False)
         device = self._device(func, args, kwargs)
         if device is None:
-            return func(*args, **kwargs)
+            with self._given(args, kwargs):
+                return func(*args, **kwargs)
         if device.type == "cuda":
             self.note("cuda", 'device="cuda"')
         args, kwargs = tree_map(to_cpu, (args, kwargs))
         here = device.type in _GPUS
         self.named.add(device.type)
-        if func is torch.Tensor.to:
+        if func in (torch.Tensor.to, torch.Tensor.type_as):
             return self._move(args[0], func=func, args=args[1:], kwargs=kwargs, here=here)
         with self.placing(here):
             return func(*args, **kwargs)
@@ -91,6 +95,15 @@ class AsIfMps(TorchFunctionMode):
                 tally = self.trace.tally(self.trace.on_gpu(tensor))
                 tally.add("wide", tensor.dtype, self.trace.use(func.__name__))
 
+    @contextlib.contextmanager
+    def on(self) -> Iterator[None]:
+        """Let Python code that PyTorch's C++ calls be answered as the rest of the program is."""
+        if self in _get_current_function_mode_stack():
+            yield
+        else:
+            with self:
+                yield
+
     def note(self, category: str, name: str) -> None:
         """Note a call that a Mac does not answer as the program wants."""
         self.trace.on_device.add(category, name, self.trace.use(name))
@@ -103,6 +116,19 @@ class AsIfMps(TorchFunctionMode):
             yield
         finally:
             self.trace.placing = outer
+
+    @contextlib.contextmanager
+    def _given(self, args: Any, kwargs: Any) -> Iterator[None]:
+        """Tell the trace which tensors the program hands over; others are PyTorch's own."""
+        outer = self.trace.handed_over
+        if self.named:
+            leaves = tree_leaves((args, kwargs))
+            addresses = {address_of(leaf) for leaf in leaves if isinstance(leaf, Tensor)}
+            self.trace.handed_over = outer | addresses
+        try:
+            yield
+        finally:
+            self.trace.handed_over = outer
 
     def _move(
         self, tensor: Tensor, *, func: Any, args: Any = (), kwargs: Any = None, here: bool
@@ -117,7 +143,7 @@ class AsIfMps(TorchFunctionMode):
 
     def _device(self, func: Any, args: Any, kwargs: dict[str, Any]) -> torch.device | None:
         """Return the device that a call names, by itself or through another tensor."""
-        if func is torch.Tensor.to and len(args) > 1:
+        if func in (torch.Tensor.to, torch.Tensor.type_as) and len(args) > 1:
             if isinstance(args[1], Tensor):
                 return MPS if self.trace.on_gpu(args[1]) else _CPU
             if isinstance(args[1], str):

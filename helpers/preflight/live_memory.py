@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import _functorch as functorch
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -64,9 +65,7 @@ class LiveMemory:
 
     def on_gpu(self, tensor: Tensor) -> bool:
         """Return whether a tensor is marked as being on a GPU that the program named."""
-        if tensor.layout != torch.strided:
-            return False
-        block = self._blocks.get(tensor.untyped_storage()._cdata)
+        block = self._blocks.get(address_of(tensor))
         return block is not None and block.on_device
 
     def learn_optimizer_state(self, optimizer: torch.optim.Optimizer) -> None:
@@ -130,6 +129,13 @@ class LiveMemory:
             block.kind = "gradients"
             # It may come from a step done on the CPU: autograd brings it back without an operator.
             block.on_device = block.on_device or self.on_gpu(parameter)
+
+
+def address_of(tensor: Tensor) -> int:
+    """Return the address of a tensor's storage; 0 for a sparse one, which has none."""
+    while functorch.is_functorch_wrapped_tensor(tensor):  # inside vmap or grad
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else 0
 
 
 def _size(tensor: Tensor) -> int:

@@ -114,10 +114,21 @@ def _other(mode: AsIfMps) -> Iterator[tuple[Any, str, Any]]:
     engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
     def run_backward(*args: Any, **kw: Any) -> Any:
-        with mode:  # for the Python code that autograd calls
+        with mode.on():  # for the Python code that autograd calls
             return engine(*args, **kw)
 
     yield torch.autograd, "_engine_run_backward", run_backward
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    start_hooks = hooks.__init__
+
+    def start_hooks_here(self: Any, pack_hook: Any, unpack_hook: Any) -> None:
+        def pack(tensor: Any) -> Any:  # a checkpoint, say, which compares devices later
+            with mode.on():
+                return pack_hook(tensor)
+
+        start_hooks(self, pack, unpack_hook)
+
+    yield hooks, "__init__", start_hooks_here
     yield torch, "compile", lambda model=None, **_: model or (lambda function: function)
     yield torch, "Generator", _Generator
 

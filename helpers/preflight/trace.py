@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from helpers import mps_ops
 from helpers.preflight import operators
 from helpers.preflight.arithmetic import shortcut
-from helpers.preflight.live_memory import Block, LiveMemory
+from helpers.preflight.live_memory import Block, LiveMemory, address_of
 from helpers.preflight.places import Place, caller
 from helpers.preflight.shapes import Shapes
 from helpers.preflight.tally import Tally, Use
@@ -27,6 +27,7 @@ from helpers.preflight.tally import Tally, Use
 WIDE = (torch.float64, torch.complex128)  # dtypes that MPS does not have
 # What PyTorch asks or notes for itself, with no work on any device.
 _BOOKKEEPING = ("prim::", "profiler::")
+_PACKS = "aten::_pack_padded_sequence"  # its second result is on the CPU in any case
 _CROSSING = ("aten::copy_", "aten::_copy_from")  # from one device to another
 
 
@@ -65,6 +66,7 @@ class Trace(TorchDispatchMode):
         self.exact, self.whole_program = exact, whole_program
         self.on_device, self.elsewhere = Tally(), Tally()
         self.placing: bool | None = None  # whether results are on a device, if they name one
+        self.handed_over: set[int] = set()  # by the program to the function that runs
         self.not_followed: set[str] = set()  # made of others and was not looked into
         self._following: list[str] = []
         self._covered = False  # inside an operator for which MPS has a kernel of its own
@@ -161,7 +163,7 @@ class Trace(TorchDispatchMode):
         whole = verdict == "kernel" and key == "CompositeImplicitAutograd"
         if not (whole or verdict == "composite"):
             return None
-        if operator in self._following or operators.is_view(func):
+        if operator in self._following or operators.is_view(func) or operator == _PACKS:
             return None
         if layout != "MPS" or (self.shapes and key != "CompositeImplicitAutograd"):
             # On the CPU such code may read what is not there: a fake's memory, a dense storage.
@@ -199,37 +201,47 @@ class Trace(TorchDispatchMode):
         new = func.name() == "aten::lift_fresh"  # what torch.tensor() has just made
         pairs = [(tensor, self._see(tensor, given=True, new=new)) for tensor in tensors]
         on_device = self._side(any(block.on_device for _, block in pairs if block))
-        if on_device and not _in_backward() and self._mixed(func, args, kwargs, pairs):
-            self.on_device.add("mixed", func.name(), self.use("mixed"))
+        if on_device and not func.name().startswith(_CROSSING):
+            self._bring_together(func, args, kwargs, pairs)
         for tensor, block in pairs:
             if block is None:
                 continue
-            if on_device and tensor.dim() > 0 and not func.name().startswith(_CROSSING):
-                block.on_device = True
             if tensor.dtype in WIDE and (block.given or new) and not block.reported:
                 block.reported = True
                 self.tally(block.on_device).add("wide", tensor.dtype, self.use("given"))
         return _Inputs(tensors, on_device, operators.layout_key(tensors, kwargs))
 
-    def _mixed(
+    def _bring_together(
         self, func: Any, args: Any, kwargs: Any, pairs: list[tuple[Tensor, Block | None]]
-    ) -> bool:
-        """Return whether an operator is given tensors of both devices, as MPS does not allow."""
-        if func.name().startswith(_CROSSING):
-            return False
-        # Of a part of a program, what was there before may be meant to be on the device.
-        side = {
-            id(tensor): block.on_device
-            for tensor, block in pairs
-            if block and (block.on_device or self.whole_program or not block.given)
-        }
-        if all(side.values()):
-            return False
-        together, free = (
-            {side[id(tensor)] for tensor in tensors if id(tensor) in side}
-            for tensors in operators.operands(func, args, kwargs)
+    ) -> None:
+        """Note an operator that is given tensors of both devices; take all to be on the GPU."""
+        blocks = {id(tensor): block for tensor, block in pairs if block}
+        together, free = operators.operands(func, args, kwargs)
+        sides, free_sides = (
+            {
+                block.on_device
+                for tensor in tensors
+                if (block := blocks.get(id(tensor))) and self._side_is_known(tensor, block)
+            }
+            for tensors in (together, free)
         )
-        return together == {True, False} or (together == {False} and True in free)
+        refused = sides == {True, False} or (sides == {False} and True in free_sides)
+        if refused and not _in_backward():
+            self.on_device.add("mixed", func.name(), self.use("mixed"))
+        for tensor in together:
+            if block := blocks.get(id(tensor)):
+                block.on_device = True
+
+    def _side_is_known(self, tensor: Tensor, block: Block) -> bool:
+        """Return whether a tensor that is not marked as being on the GPU is surely on the CPU.
+
+        What PyTorch's own code made on the way it puts where it is needed. Of a part of a program,
+        what was there before may be meant to be on the GPU.
+        """
+        if block.on_device:
+            return True
+        ours = address_of(tensor) in self.handed_over
+        return ours and (self.whole_program or not block.given)
 
     def _side(self, by_inputs: bool) -> bool:
         """Return whether an operator runs on a device: in backward, if its forward operator did.
@@ -244,13 +256,13 @@ class Trace(TorchDispatchMode):
 
     def _see_outputs(self, func: Any, inputs: _Inputs, outputs: Any) -> bool:
         """Note what an operator made; return whether it is on a device that the program named."""
-        crossing = func.name().startswith(_CROSSING)
+        stays = func.name().startswith(_CROSSING)
         here = inputs.on_device if self.placing is None else self.placing
-        for leaf in tree_leaves(outputs):
+        for number, leaf in enumerate(tree_leaves(outputs)):
             if not isinstance(leaf, Tensor):
                 continue
             block = self._see(leaf, given=False)
-            if block is not None and not crossing:
+            if block is not None and not stays and (func.name(), number) != (_PACKS, 1):
                 block.on_device = block.on_device or here
         return here
 

@@ -170,6 +170,15 @@ TOGETHER = [
     "torch.ones(2).copy_(there)",
     "there + torch.ones(2).to(there.device)",
     "there.cpu() + torch.ones(2)",
+    "i = torch.tensor([1]); there[i]; i + torch.tensor([2])",
+    "torch.zeros(2).type_as(there) + there",
+    "there.new_zeros(3, 2) + there",
+    "F.one_hot(torch.tensor([0, 1], device='mps'), 2) + there",
+    "torch.func.vmap(lambda x: x * x.new_ones(2))(torch.ones(3, 2, device='mps'))",
+    "nn.Sequential(nn.Linear(2, 2)).to(torch.device('mps'))(there)",
+    "torch.set_default_device('mps'); nn.Linear(2, 2)(torch.ones(2)) + there",
+    "nn.GRU(4, 4, device='mps')(nn.utils.rnn.pack_padded_sequence("
+    "torch.ones(3, 2, 4, device='mps'), torch.tensor([3, 2])))",
     "F.ctc_loss(torch.rand(5, 1, 3, device='mps'), torch.ones(1, 2, device='mps').long(), "
     "torch.tensor([5]), torch.tensor([2]))",
     "nn.utils.rnn.pack_padded_sequence(torch.ones(3, 2, 4, device='mps'), torch.tensor([3, 2]))",
@@ -228,3 +237,32 @@ def test_a_function_that_fails_after_a_while_is_reported_up_to_there(tmp_path):
     assert done.returncode == 2, done.stderr
     assert "aten::linalg_eig" in done.stdout
     assert "OSError" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "checkpoint(model, x, use_reentrant=False)",
+        "checkpoint(model, x, use_reentrant=True)",
+        "checkpoint_sequential(model, 2, x, use_reentrant=False)",
+        "on_cpu(x)",
+    ],
+)
+def test_checkpoints_and_saving_on_the_cpu(script, forward):
+    path = script(
+        f"""
+        import torch
+        from torch import nn
+        from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+        device = torch.device("mps")
+        model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)).to(device)
+        x = torch.randn(3, 8, device=device, requires_grad=True)
+        def on_cpu(x):
+            with torch.autograd.graph.save_on_cpu():
+                return model(x)
+        {forward}.sum().backward()
+        assert model[0].weight.grad.device.type == "mps"
+        """
+    )
+    report = preflight_script(path)
+    assert report.clean, report
