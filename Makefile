@@ -14,7 +14,7 @@ PYTEST = $(AS_CPU) PYTHONDONTWRITEBYTECODE=1 $(RUN) -m pytest
 TEST_BOOK = .build/test
 EXECUTED = .build/executed
 
-.PHONY: help book test audit lab doctor record data lint tidy lock clean browser environment
+.PHONY: help book test audit compare lab doctor record data lint tidy lock clean browser environment
 .DEFAULT_GOAL = help
 
 help:    ## list these commands
@@ -38,6 +38,12 @@ test: environment lint browser    ## all tests, as cpu: lint, helpers, every cha
 audit: environment browser    ## Lighthouse on three pages of the built book (needs Node)
 	@$(AS_CPU) $(RUN) tools/build_book.py --output $(TEST_BOOK)
 	@$(RUN) tools/audit.py $(TEST_BOOK)/_build/html
+
+compare: environment    ## build the book a second time: only numbers and dates may differ
+	@$(AS_CPU) $(RUN) tools/build_book.py --output $(TEST_BOOK)
+	@rm -rf .build/cache .build/again
+	@$(AS_CPU) $(RUN) tools/build_book.py --output .build/again
+	@$(RUN) tools/compare_builds.py $(TEST_BOOK)/_build/html .build/again/_build/html
 
 lab: environment    ## open the chapters in JupyterLab
 	@$(RUN) -m jupyterlab chapters
