@@ -4,7 +4,8 @@ Usage: compare_builds.py FOLDER OTHER, each the folder of an index.html. Prints 
 exits with 1 if anything does.
 
 A number and its unit are read as "some number", a drawing as its description and its words: where
-its lines run, and how many marks its axes have, follows from what was measured. (That the same
+its lines run, and how many marks its axes have, follows from what was measured, as the notes on a
+time's spread do. (That the same
 numbers give the same bytes is a test of its own, tests/book/test_reproducible.py.)
 """
 
@@ -25,6 +26,7 @@ NUMBER = re.compile(
     r"[-+−]?(?:\d[\d,.]*(?:e[-+]?\d+)?|\binf\b|\bnan\b)"
     r"(?:\s?(?:[nµm]?s|min|h|[kKMGTP](?:i?B|FLOP)?|B|FLOP)\b)?(?:\s?\*)?"
 )
+NOTE = re.compile(r"note: (wide spread|only|it became)\b")  # helpers.timing.Timing.notes
 PICTURE = re.compile(r"data:image/[^\"']+")
 SHOWN = 40  # lines of differences
 
@@ -107,7 +109,8 @@ def _texts(drawing: Tag) -> Iterator[str]:
 
 def _lines(text: str) -> Iterator[str]:
     for line in text.splitlines():
-        if words := " ".join(_without_numbers(line).split()):
+        words = " ".join(_without_numbers(line).split())
+        if words and not NOTE.match(words):
             yield words
 
 
