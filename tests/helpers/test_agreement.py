@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from helpers import agreement, resnet18
-from helpers.agreement import compare_with_cpu
+from helpers import resnet18
+from helpers.agreement import compare as comparison
+from helpers.agreement import compare_with_cpu, judge, report
 
 
 class Moved(nn.Module):
@@ -38,7 +39,7 @@ class Network(nn.Sequential):
 @pytest.fixture
 def second_device(monkeypatch):
     """Make the CPU count as a device of its own, so that it is compared with itself."""
-    monkeypatch.setattr(agreement, "_is_cpu", lambda device: False)
+    monkeypatch.setattr(comparison, "_is_cpu", lambda device: False)
 
 
 def classifier(*extra):
@@ -330,7 +331,7 @@ def test_a_long_table_shows_what_is_nearest_to_its_limit():
     )
     shown = str(found).splitlines()
     assert len(found.differences) > 60
-    assert len(shown) == agreement.SHOWN + 3
+    assert len(shown) == report.SHOWN + 3
     assert any(line.startswith(found.worst.name) for line in shown)
     assert found.agrees
 
@@ -339,5 +340,5 @@ def test_c22_zeros_disagree_even_where_rounding_is_large():
     exact = {"gradient": {"weight": torch.ones(8, dtype=torch.float64)}}
     cpu = {"gradient": {"weight": torch.full((8,), 0.5, dtype=torch.float64)}}
     zeros = {"gradient": {"weight": torch.zeros(8, dtype=torch.float64)}}
-    (lost,) = agreement._differences(exact, cpu, zeros, torch.bfloat16)
+    (lost,) = judge.differences(exact, cpu, zeros, torch.bfloat16)
     assert lost.verdict == "DISAGREES"

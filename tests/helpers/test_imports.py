@@ -22,6 +22,7 @@ PREFLIGHT = [
     "places", "operators", "arithmetic", "live_memory", "shapes", "tally", "trace",
     "as_if_mps", "mac_answers", "report", "run", "command",
 ]
+AGREEMENT = ["report", "runs", "judge", "compare"]
 # fmt: on
 
 
@@ -45,6 +46,7 @@ def modules(folder: Path) -> set[str]:
 def test_every_module_has_its_place():
     assert modules(HELPERS) == set(ORDER)
     assert modules(HELPERS / "preflight") == set(PREFLIGHT)
+    assert modules(HELPERS / "agreement") == set(AGREEMENT)
 
 
 @pytest.mark.parametrize("module", ORDER)
@@ -55,10 +57,12 @@ def test_a_module_imports_only_what_stands_above_it(module):
         assert imported(file, "helpers") - {module} <= above, file.name
 
 
-@pytest.mark.parametrize("module", PREFLIGHT)
-def test_the_parts_of_preflight_as_well(module):
-    found = imported(HELPERS / "preflight" / f"{module}.py", "helpers.preflight")
-    assert found <= set(PREFLIGHT[: PREFLIGHT.index(module)])
+@pytest.mark.parametrize("package", ["preflight", "agreement"])
+def test_so_do_the_parts_of_a_package(package):
+    order = {"preflight": PREFLIGHT, "agreement": AGREEMENT}[package]
+    for position, module in enumerate(order):
+        found = imported(HELPERS / package / f"{module}.py", f"helpers.{package}")
+        assert found <= set(order[:position]), module
 
 
 def test_importing_helpers_leaves_the_heavy_libraries_alone():
