@@ -26,6 +26,9 @@ NUMBER = re.compile(
     r"[-+−]?(?:\d[\d,.]*(?:e[-+]?\d+)?|\binf\b|\bnan\b)"
     r"(?:\s?(?:[nµm]?s|min|h|[kKMGTP](?:i?B|FLOP)?|B|FLOP)\b)?(?:\s?\*)?"
 )
+SEVERAL = re.compile(r"#(?:, #(?:/s)?)+")
+# What matmul.ipynb says of a size that would take this machine too long, and puts in its place.
+LEFT_OUT = re.compile(r"^–$|not started, it would have taken too long")
 NOTE = re.compile(r"note: (wide spread|only|it became)\b")  # helpers.timing.Timing.notes
 PICTURE = re.compile(r"data:image/[^\"']+")
 SHOWN = 40  # lines of differences
@@ -115,7 +118,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _without_numbers(text: str) -> str:
-    return NUMBER.sub("#", text)
+    return SEVERAL.sub("#", LEFT_OUT.sub("#", NUMBER.sub("#", text)))
 
 
 if __name__ == "__main__":
