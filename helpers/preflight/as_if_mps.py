@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_leaves, tree_map
@@ -31,6 +32,7 @@ _QUESTIONS: dict[Any, Any] = {
 _ONLY_READ_DEVICES = (torch.device, torch._C._nn._parse_to)
 # Functions whose operator PyTorch may run on the CPU by itself (mps_ops.always_on_cpu).
 _ON_CPU_BY_FUNCTION = {"linalg_svd": "linalg_svd", "svd": "linalg_svd"}
+_LENGTHS_SECOND = ("_pack_padded_sequence", "_pad_packed_sequence")  # which are on the CPU
 _REFUSED = (torch.Tensor.numpy, torch.Tensor.__array__)
 
 
@@ -48,8 +50,15 @@ class AsIfMps(TorchFunctionMode):
     ) -> Any:
         """Run one function of PyTorch's, with devices replaced, and look at what it returns."""
         kwargs = dict(kwargs or {})
+        if func is torch.device and args and type(args[0]) is int:
+            return MPS  # the number of an accelerator
         if func in _ONLY_READ_DEVICES:
             return func(*args, **kwargs)
+        if func is torch.Tensor.pin_memory:  # there is no CUDA driver to ask for such memory
+            return args[0]
+        kwargs.pop("pin_memory", None)
+        if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
+            args = (args[0], MPS, *args[2:])
         # Of what is made of others before autograd sees it, only its name here tells the whole.
         with self.trace.whole(f"aten::{_ON_CPU_BY_FUNCTION.get(func.__name__, '')}"):
             result = self._run(func, args, kwargs)
@@ -59,7 +68,7 @@ class AsIfMps(TorchFunctionMode):
     def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if func in _QUESTIONS and self.trace.on_gpu(args[0]):
             return _QUESTIONS[func]
-        if func in _REFUSED and self.trace.on_gpu(args[0]):
+        if func in _REFUSED and self.trace.on_gpu(args[0]) and not kwargs.get("force"):
             self.note("refused", "Tensor.numpy()")
         if func is torch.Tensor.cuda:
             self.note("cuda", "Tensor.cuda()")
@@ -69,8 +78,7 @@ class AsIfMps(TorchFunctionMode):
             return self._move(args[0], func=func, args=args[1:], here=False)
         device = self._device(func, args, kwargs)
         if device is None:
-            with self._given(args, kwargs):
-                return func(*args, **kwargs)
+            return self._run_here(func, args, kwargs) if self.named else func(*args, **kwargs)
         if device.type == "cuda":
             self.note("cuda", 'device="cuda"')
         args, kwargs = tree_map(to_cpu, (args, kwargs))
@@ -117,18 +125,28 @@ class AsIfMps(TorchFunctionMode):
         finally:
             self.trace.placing = outer
 
-    @contextlib.contextmanager
-    def _given(self, args: Any, kwargs: Any) -> Iterator[None]:
-        """Tell the trace which tensors the program hands over; others are PyTorch's own."""
+    def _run_here(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run a function that names no device: what it makes is where its first tensor is.
+
+        The trace learns which tensors the program hands over; others are PyTorch's own.
+        """
+        leaves = tree_leaves((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        addresses = {address_of(tensor) for tensor in tensors}
         outer = self.trace.handed_over
-        if self.named:
-            leaves = tree_leaves((args, kwargs))
-            addresses = {address_of(leaf) for leaf in leaves if isinstance(leaf, Tensor)}
-            self.trace.handed_over = outer | addresses
+        self.trace.handed_over = outer | addresses
         try:
-            yield
+            result = func(*args, **kwargs)
         finally:
             self.trace.handed_over = outer
+        # A gradient is where the tensor is that it is of.
+        elsewhere = func in _device_constructors() or func is torch.autograd.grad
+        if tensors and self.trace.on_gpu(tensors[0]) and not elsewhere:
+            made = tree_leaves(result)
+            for leaf in made[:1] if func.__name__ in _LENGTHS_SECOND else made:
+                if isinstance(leaf, Tensor) and address_of(leaf) not in addresses:
+                    self.trace.put_on_gpu(leaf)
+        return result
 
     def _move(
         self, tensor: Tensor, *, func: Any, args: Any = (), kwargs: Any = None, here: bool
@@ -139,7 +157,12 @@ class AsIfMps(TorchFunctionMode):
             moved: Tensor = func(tensor, *args, **(kwargs or {}))
             if crosses and here and moved.dtype in WIDE:  # allowed on the CPU, refused on MPS
                 self.trace.on_device.add("wide", moved.dtype, self.trace.use(func.__name__))
-            return moved.clone() if crosses and moved is tensor else moved
+            if not crosses or moved is not tensor:
+                return moved
+            if is_lazy(moved):  # it has no values yet that could be copied
+                self.trace.put_on_gpu(moved, here)
+                return moved
+            return moved.clone()
 
     def _device(self, func: Any, args: Any, kwargs: dict[str, Any]) -> torch.device | None:
         """Return the device that a call names, by itself or through another tensor."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._C import _functorch as functorch
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -23,6 +24,7 @@ class Block:
     given: bool  # it was there before the run
     on_device: bool = False  # the program put it on a GPU, or computed it from what is there
     reported: bool = False  # as having a dtype that MPS lacks
+    side_unknown: bool = False  # it came from a file that does not say where it belongs
     saved: bool = False  # its first content is kept, to be put back
 
 
@@ -65,8 +67,12 @@ class LiveMemory:
 
     def on_gpu(self, tensor: Tensor) -> bool:
         """Return whether a tensor is marked as being on a GPU that the program named."""
-        block = self._blocks.get(address_of(tensor))
+        block = self.block_of(tensor)
         return block is not None and block.on_device
+
+    def block_of(self, tensor: Tensor) -> Block | None:
+        """Return the block of a tensor that an operator was given or returned."""
+        return self._blocks.get(address_of(tensor))
 
     def learn_optimizer_state(self, optimizer: torch.optim.Optimizer) -> None:
         """Learn which blocks hold an optimizer's state."""
@@ -127,15 +133,19 @@ class LiveMemory:
         if gradient is not None and gradient.layout == torch.strided:
             block = self._find(gradient, given=False)
             block.kind = "gradients"
-            # It may come from a step done on the CPU: autograd brings it back without an operator.
-            block.on_device = block.on_device or self.on_gpu(parameter)
+            # It may come from a step done on the other side: autograd brings it back without an
+            # operator.
+            block.on_device = self.on_gpu(parameter)
 
 
 def address_of(tensor: Tensor) -> int:
     """Return the address of a tensor's storage; 0 for a sparse one, which has none."""
     while functorch.is_functorch_wrapped_tensor(tensor):  # inside vmap or grad
         tensor = functorch.get_unwrapped(tensor)
-    return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else 0
+    if tensor.layout != torch.strided:
+        return 0
+    address: int = (tensor.data if is_lazy(tensor) else tensor).untyped_storage()._cdata
+    return address
 
 
 def _size(tensor: Tensor) -> int:

@@ -46,8 +46,9 @@ def _mps(mode: AsIfMps) -> Iterator[tuple[Any, str, Any]]:
         yield torch.mps, name, _answer(None)
     yield from ((torch.mps, name, _answer(value)) for name, value in numbers.items())
     yield torch.mps, "set_per_process_memory_fraction", _answer(None)
-    yield torch.mps, "get_rng_state", lambda: torch.get_rng_state()
-    yield torch.mps, "Event", _Event
+    yield torch.mps, "get_rng_state", lambda *_: torch.get_rng_state()
+    for owner in (torch, torch.mps, torch.mps.event):
+        yield owner, "Event", _Event
     for name in ("current_allocated_memory", "driver_allocated_memory"):
         yield torch.mps, name, live
     for name in ("start", "stop"):
@@ -71,8 +72,8 @@ def _cuda(mode: AsIfMps) -> Iterator[tuple[Any, str, Any]]:
             yield torch.cuda, name, _answer(_CUDA[name])
         elif inspect.isfunction(getattr(torch.cuda, name, None)):
             yield torch.cuda, name, _noted(mode, f"torch.cuda.{name}()", _silent_value(name))
-    yield torch.cuda, "Event", _noted(mode, "torch.cuda.Event()", _Event())
-    yield torch.cuda, "Stream", _noted(mode, "torch.cuda.Stream()", _Event())
+    for name in ("Event", "Stream"):
+        yield torch.cuda, name, _noted_class(mode, f"torch.cuda.{name}()")
 
 
 def _other(mode: AsIfMps) -> Iterator[tuple[Any, str, Any]]:
@@ -86,21 +87,27 @@ def _other(mode: AsIfMps) -> Iterator[tuple[Any, str, Any]]:
     def start_autocast(
         self: Any, device_type: str, dtype: Any = None, *args: Any, **kw: Any
     ) -> None:
-        if device_type == "cuda":
+        if device_type == "cuda" and kw.get("enabled", True):
             _note_unless_torch(mode, 'torch.autocast("cuda")')
         if device_type == "mps":
             device_type, dtype = "cpu", dtype or torch.get_autocast_dtype("mps")
         autocast(self, device_type, dtype, *args, **kw)
 
     def start_scaler(self: Any, device: str = "cuda", *args: Any, **kw: Any) -> None:
-        if device == "cuda":
+        if device == "cuda" and kw.get("enabled", True):
             _note_unless_torch(mode, 'torch.amp.GradScaler("cuda")')
         scaler(self, device, *args, **kw)
 
     def load_here(file: Any, map_location: Any = None, *args: Any, **kw: Any) -> Any:
-        here = to_cpu(map_location) is not map_location
-        with mode.placing(here) if here else contextlib.nullcontext():
-            return load(file, to_cpu(map_location), *args, **kw)
+        if map_location is None:  # back to where they were saved from, which the file cannot say
+            loaded = load(file, None, *args, **kw)
+            mode.trace.side_unknown(loaded)
+            return loaded
+        places = map_location.values() if isinstance(map_location, dict) else [map_location]
+        if not any(to_cpu(place) is not place for place in places):
+            return load(file, map_location, *args, **kw)
+        with mode.placing(True):
+            return load(file, "cpu", *args, **kw)
 
     def set_default_here(device: Any) -> None:
         mode.default = None if device is None or to_cpu(device) is device else torch.device(device)
@@ -143,6 +150,16 @@ def _noted(mode: AsIfMps, name: str, value: Any) -> Callable[..., Any]:
         return value
 
     return call
+
+
+def _noted_class(mode: AsIfMps, name: str) -> type:
+    """Return a class, as annotations and isinstance() want one, whose making is noted."""
+
+    class Noted(_Event):
+        def __init__(self, *_: Any, **__: Any) -> None:
+            _note_unless_torch(mode, name)
+
+    return Noted
 
 
 def _note_unless_torch(mode: AsIfMps, name: str) -> None:

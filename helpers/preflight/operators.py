@@ -84,17 +84,14 @@ def written_to(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
 
 
 def operands(func: Any, args: Any, kwargs: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the tensors that have to be on one device, and those that may be on the CPU as well.
-
-    A tensor without dimensions is in neither: beside others it counts as a number.
-    """
+    """Return the tensors that have to be on one device, and those that may be on the CPU too."""
     together: list[Tensor] = []
     free: list[Tensor] = []
     for index, argument in enumerate(func._schema.arguments):
         value = args[index] if index < len(args) else kwargs.get(argument.name)
         in_brackets = str(argument.type) == _IN_BRACKETS
         side = free if in_brackets or argument.name in _FROM_CPU_TOO else together
-        side += [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor) and leaf.dim() > 0]
+        side += [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
     return together, free
 
 

@@ -29,6 +29,7 @@ WIDE = (torch.float64, torch.complex128)  # dtypes that MPS does not have
 _BOOKKEEPING = ("prim::", "profiler::")
 _PACKS = "aten::_pack_padded_sequence"  # its second result is on the CPU in any case
 _CROSSING = ("aten::copy_", "aten::_copy_from")  # from one device to another
+_ANY_DEVICES = (*_CROSSING, "aten::_foreach_", "aten::is_same_size")  # take each tensor by itself
 
 
 @contextlib.contextmanager
@@ -126,6 +127,18 @@ class Trace(TorchDispatchMode):
         known = self.shapes.known(tensor) if self.shapes else tensor
         return known is not None and self.memory.on_gpu(known)
 
+    def put_on_gpu(self, tensor: Tensor, there: bool = True) -> None:
+        """Mark a tensor as being on a GPU, or not."""
+        known = self.shapes.known(tensor) if self.shapes else tensor
+        if known is not None and (block := self.memory.block_of(known)):
+            block.on_device = there
+
+    def side_unknown(self, loaded: Any) -> None:
+        """Mark the tensors of a file that does not say on which device they were."""
+        for leaf in tree_leaves(loaded):
+            if isinstance(leaf, Tensor) and (block := self._see(leaf, given=True, new=True)):
+                block.side_unknown = True
+
     def restore(self) -> None:
         """Put back what the tensors that were there before the run held."""
         for storage, content in self._saved:
@@ -143,7 +156,8 @@ class Trace(TorchDispatchMode):
                 return operators.call(func, partial(func._op_dk, key), args, kwargs)
         outputs = self._execute(func, args, kwargs)
         tally = self.tally(self._see_outputs(func, inputs, outputs))
-        if verdict not in ("kernel", "composite") and not self._covered:
+        on_a_device = inputs.tensors or any(isinstance(x, Tensor) for x in tree_leaves(outputs))
+        if verdict not in ("kernel", "composite") and on_a_device and not self._covered:
             tally.add(verdict, operator, self.use(operator))
         if limit := mps_ops.limit(operator, args):
             tally.add("limits", f"{operator}: {limit}", self.use(operator))
@@ -175,7 +189,7 @@ class Trace(TorchDispatchMode):
     def _inside(self, operator: str, inputs: _Inputs, *, covered: bool) -> Iterator[None]:
         outer = self._covered, self.placing
         self._covered = self._covered or covered
-        if self.placing is None and inputs.on_device:
+        if self.placing is None and inputs.on_device and not operator.startswith(_ANY_DEVICES):
             self.placing = True  # new tensors, too, which no input tells where to be
         self._following.append(operator)
         try:
@@ -201,7 +215,7 @@ class Trace(TorchDispatchMode):
         new = func.name() == "aten::lift_fresh"  # what torch.tensor() has just made
         pairs = [(tensor, self._see(tensor, given=True, new=new)) for tensor in tensors]
         on_device = self._side(any(block.on_device for _, block in pairs if block))
-        if on_device and not func.name().startswith(_CROSSING):
+        if on_device and not func.name().startswith(_ANY_DEVICES):
             self._bring_together(func, args, kwargs, pairs)
         for tensor, block in pairs:
             if block is None:
@@ -217,6 +231,12 @@ class Trace(TorchDispatchMode):
         """Note an operator that is given tensors of both devices; take all to be on the GPU."""
         blocks = {id(tensor): block for tensor, block in pairs if block}
         together, free = operators.operands(func, args, kwargs)
+        # A number on the CPU goes with any device; one on the GPU does not go with the CPU.
+        together = [
+            tensor
+            for tensor in together
+            if tensor.dim() > 0 or ((block := blocks.get(id(tensor))) and block.on_device)
+        ]
         sides, free_sides = (
             {
                 block.on_device
@@ -240,7 +260,7 @@ class Trace(TorchDispatchMode):
         """
         if block.on_device:
             return True
-        ours = address_of(tensor) in self.handed_over
+        ours = address_of(tensor) in self.handed_over and not block.side_unknown
         return ours and (self.whole_program or not block.given)
 
     def _side(self, by_inputs: bool) -> bool:
