@@ -184,7 +184,7 @@ class Run:
             notes.append(f"{n} values that the program asked for were taken to be 1 or True.")
         if self.trace.not_followed:
             names = ", ".join(sorted(self.trace.not_followed))
-            notes.append(f"Made of other operators, and not looked into without values: {names}.")
+            notes.append(f"Made of other operators, and not looked into: {names}.")
         return notes
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:

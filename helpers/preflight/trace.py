@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -59,6 +60,8 @@ class Trace(TorchDispatchMode):
     a device is on the CPU.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(
         self, memory: LiveMemory, shapes: Shapes | None, *, exact: bool, whole_program: bool
     ) -> None:
@@ -81,6 +84,9 @@ class Trace(TorchDispatchMode):
         """Record one operator and run it."""
         kwargs = kwargs or {}
         if func.name().startswith(_BOOKKEEPING):
+            return func(*args, **kwargs)
+        if isinstance(func, HigherOrderOperator):  # torch.cond, say: what it runs is not seen
+            self.tally(True).add("unknown", func.name(), self.use(func.name()))
             return func(*args, **kwargs)
         with torch._C.DisableTorchFunction():
             self._remember_place()

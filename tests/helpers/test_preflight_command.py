@@ -241,6 +241,13 @@ def test_what_mps_takes_from_the_cpu_is_no_finding(script, expression):
     assert report.clean, report
 
 
+def test_a_higher_order_operator_is_unknown_not_fine(script):
+    branches = "lambda x: x + 1, lambda x: torch.linalg.eig(x)"
+    report = preflight_script(script(mixing(f"torch.cond(there.sum() > 0, {branches}, (there,))")))
+    assert list(report.unknown) == ["cond"]
+    assert not report.clean
+
+
 def test_a_program_that_fails_after_a_while_is_reported_up_to_there(script, capsys):
     path = script(
         """
