@@ -32,6 +32,7 @@ _QUESTIONS: dict[Any, Any] = {
 _ONLY_READ_DEVICES = (torch.device, torch._C._nn._parse_to)
 # Functions whose operator PyTorch may run on the CPU by itself (mps_ops.always_on_cpu).
 _ON_CPU_BY_FUNCTION = {"linalg_svd": "linalg_svd", "svd": "linalg_svd"}
+_MOVE_ARGUMENTS = ("ctc_loss",)  # to where they need them, whichever device they come from
 _LENGTHS_SECOND = ("_pack_padded_sequence", "_pad_packed_sequence")  # which are on the CPU
 _REFUSED = (torch.Tensor.numpy, torch.Tensor.__array__)
 
@@ -134,7 +135,9 @@ class AsIfMps(TorchFunctionMode):
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         addresses = {address_of(tensor) for tensor in tensors}
         outer = self.trace.handed_over
-        self.trace.handed_over = outer | addresses
+        self.trace.handed_over = outer | (
+            set() if func.__name__ in _MOVE_ARGUMENTS else addresses - {0}
+        )
         try:
             result = func(*args, **kwargs)
         finally:

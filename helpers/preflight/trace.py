@@ -290,6 +290,9 @@ class Trace(TorchDispatchMode):
             block = self._see(leaf, given=False)
             if block is not None and not stays and (func.name(), number) != (_PACKS, 1):
                 block.on_device = block.on_device or here
+            # What is computed on the CPU from what the program left there is there as well.
+            if not here and not self.handed_over.isdisjoint(map(address_of, inputs.tensors)):
+                self.handed_over.add(address_of(leaf))
         return here
 
     def _see(self, tensor: Tensor, *, given: bool, new: bool = False) -> Block | None:

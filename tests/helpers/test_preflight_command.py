@@ -162,6 +162,11 @@ MIXED = [
     "there.index_put_((torch.tensor([0, 1]),), torch.ones(2))",
     "there.masked_fill(torch.tensor([True, False]), 0.0)",
     "torch.ones(3) + there.sum()",
+    "with torch.autocast('mps'): nn.Linear(2, 2).to('mps')(torch.ones(1, 2))",
+    "nn.Linear(2, 2).to('mps')(torch.ones(2, 3, 4)[..., :2].transpose(0, 1))",
+    "F.scaled_dot_product_attention(there[None], torch.ones(1, 2), there[None])",
+    "F.scaled_dot_product_attention(*[there[None, None]] * 3, torch.ones(1, 1) > 0)",
+    "F.cosine_similarity(there, torch.ones(2), dim=0)",
 ]
 TOGETHER = [
     "there * torch.tensor(3.0)",
